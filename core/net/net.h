@@ -26,8 +26,8 @@ enum { NET_ERROR_FAILED, NET_ERROR_SHAPE, NET_ERROR_MISSING, NET_ERROR_STOPPED, 
 
 Net *net_new(NetType compute, NetAdapters *adapters); /* adapters: borrowed, NULL = none */
 void net_free(Net *net);
-NetType net_compute(const Net *net);
-NetAdapters *net_adapters(const Net *net);
+NetType net_compute_type(const Net *net);
+NetAdapters *net_adapters_of(const Net *net);
 
 /* Shape of a value: dim 0 N, 1 H, 2 W, 3 C. */
 gint64 net_dim(const NetVal *v, guint dim);
@@ -163,7 +163,7 @@ char *net_plan_profile(const NetPlan *plan);
 /* Calls fn(data) on the one thread that runs plans and waits for it. Every net_run goes through here, so the
  * vendor library has one thread team and an arena is never shared by two runs. Nested calls run at once.
  * [any] */
-void net_compute(void (*fn)(gpointer), gpointer data);
+void net_on_compute_thread(void (*fn)(gpointer), gpointer data);
 
 /* bf16 where the hardware has it (AVX512-BF16 or AMX), else f32. */
 NetType net_best_compute(void);
