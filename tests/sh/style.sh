@@ -9,7 +9,7 @@ report() { # TEXT, lines
     echo "$2" | head -20
     fail=1
 }
-sources=$(find core kernels stages tests examples bench \( -name '*.c' -o -name '*.h' \) 2>/dev/null | grep -v fixtures | sort)
+sources=$(find . \( -name build -o -name .git -o -path ./tests/fixtures \) -prune -o \( -name '*.c' -o -name '*.h' \) -print | sed 's,^./,,' | sort)
 library=$(echo "$sources" | grep -E '^(core/(flow|net|model|image|cache)|kernels|stages)/')
 report "tab" "$(grep -nP '\t' $sources || true)"
 report "trailing blank" "$(grep -nE ' +$' $sources || true)"
