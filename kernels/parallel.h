@@ -18,6 +18,9 @@ void net_parallel_for(gsize n, gsize grain, NetRangeFn fn, gpointer data);
 /* Threads that net_parallel_for uses; 1..n. Set once before the first use (0 = all cores). */
 guint net_threads(void);
 void net_set_threads(guint n);
+/* Inside a chunk: which thread of the team runs it, 0 .. net_threads() - 1; for per-thread scratch only
+ * (which thread gets which chunk is left to chance). 0 outside. */
+guint net_thread_index(void);
 
 G_END_DECLS
 #endif
