@@ -86,6 +86,7 @@ enum {
     FLOW_STEP_ENDING = 16,  /* no update is wanted after this one */
     FLOW_STEP_SKIPPED = 32, /* gradients were not finite */
     FLOW_STEP_RESUMED = 64, /* opening round of a resumed run */
+    FLOW_STEP_FAILED = 128, /* training cannot go on: savers keep what is good, then lora_step ends the run */
 };
 
 typedef struct {

@@ -241,7 +241,8 @@ gboolean flow_ctx_stopping(FlowCtx *ctx);  /* the run was asked to end (Ctrl-C) 
 /* Key for random draws about this item: graph seed, node name, epoch, sample; never thread or worker.
  * `item` may be NULL for draws about the node. */
 guint64 flow_ctx_key(FlowCtx *ctx, const FlowItem *item);
-/* Send on an output port (number in the table); takes the reference, also on failure. */
+/* Send on an output port (number in the table); takes the reference, also on failure. In a node with one
+ * worker the item is on its way when this returns, so that a loop may wait for it to come back (flow_pop). */
 FlowStatus flow_emit(FlowCtx *ctx, guint port, FlowItem *item);
 /* Waits for the next item of a FLOW_PORT_FEEDBACK input (number in the table). Gives a reference. */
 FlowStatus flow_pop(FlowCtx *ctx, guint port, FlowItem **item, GError **error);
