@@ -8,7 +8,7 @@ G_BEGIN_DECLS
 
 typedef struct {
     const char
-        *file; /* as shown in messages; interned in the FlowIni; "--set" and "--var" for the command line */
+        *file; /* as shown in messages; interned (lives on); "--set" and "--var" for the command line */
     int line;  /* 0 = none */
 } FlowWhere;
 

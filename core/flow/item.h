@@ -9,6 +9,7 @@
 #ifndef FLOW_ITEM_H
 #define FLOW_ITEM_H
 #include "core/flow/field.h"
+#include <stdatomic.h>
 
 G_BEGIN_DECLS
 
@@ -65,6 +66,7 @@ FlowValue *flow_value_new(NetType type, guint ndim, const gint64 *shape);
 /* Wraps memory; `free(free_data)` is called with the last reference (NULL = borrowed memory). */
 FlowValue *flow_value_wrap(NetType type, guint ndim, const gint64 *shape, void *data, GDestroyNotify free,
                            gpointer free_data);
+/* Copies the text; nbytes and shape are its length, a NUL follows the data. */
 FlowValue *flow_value_string(const char *text);
 FlowValue *flow_value_object(const char *object_type, gpointer object, GDestroyNotify free);
 FlowValue *flow_value_ref(FlowValue *value);
@@ -94,7 +96,12 @@ void flow_item_drop(FlowItem *item, FlowField field);
 /* Drops every field that is not in `keep`. */
 void flow_item_keep(FlowItem *item, FlowFieldSet keep);
 
-/* Shortcuts for strings and small tensors; the getters return NULL if the field is absent. */
+/* The field's value with data that nobody else sees: itself when unshared and made by flow_value_new() or
+ * flow_value_string(), else a copy that replaces it. NULL if absent. The item must be exclusively ours. */
+FlowValue *flow_value_writable(FlowItem *item, FlowField field);
+
+/* Shortcuts for strings and small tensors; the getters return NULL if the field is absent, of another type
+ * or not on the host. */
 const char *flow_item_string(const FlowItem *item, FlowField field);
 const gint32 *flow_item_i32(const FlowItem *item, FlowField field);
 const gint64 *flow_item_i64(const FlowItem *item, FlowField field);
