@@ -124,9 +124,10 @@ void flow_node_counters(FlowNode *node, void (*fn)(const char *name, double valu
 /* -- resume (core/flow/resume.c; used by the checkpoint stage and run --resume) -- */
 
 /* Cursor, resolved graph, node states and machine facts as one file with checksum; written atomically. The
- * states are asked from save() of every node that has it. Call only while the loop is settled. */
+ * states are asked from save() of every node that has it. Call only while the loop is settled. The `keep`
+ * files before it stay as PATH.1 (the newest), PATH.2, ... */
 gboolean flow_checkpoint_write(FlowGraph *graph, const char *path, const FlowCursor *next, gint64 step,
-                               GError **error);
+                               guint keep, GError **error);
 /* Reads the newest valid checkpoint at `path` (falls back to the kept older ones, with a warning) and
  * prepares the graph: flow_graph_start() gives the cursor, load() gets the states. Between open and run.
  * Differences of graph, list of pictures, threads and machine are listed: harmless, warned or refused. */

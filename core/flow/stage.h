@@ -50,7 +50,9 @@ typedef enum {
 } FlowParamType;
 
 enum {
-    FLOW_P_NORESULT = 1, /* does not change what comes out (method, log file): not in cache keys */
+    FLOW_P_NORESULT = 1, /* does not change what comes out (method, log file): not in cache keys, and a
+                            checkpoint may be resumed with another value (also lengths such as `steps`) */
+    FLOW_P_FIXED = 2, /* a checkpoint made with another value cannot be resumed (rank); others are warned */
 };
 
 typedef struct {
@@ -160,9 +162,12 @@ typedef struct FlowStage {
     gboolean (*open)(FlowNode *node, GError **error);
     /* Set up one worker's scratch. [worker] */
     gboolean (*worker_start)(FlowCtx *ctx, GError **error);
-    /* One item per linked non-feedback input, or for a source: make the next item. [worker] */
+    /* in[i] = item of input i in the table (NULL for feedback and unlinked inputs); a source makes its next
+     * item (`in` is NULL). FLOW_EOS ends the node: no further call, no flush; only a stage that is not
+     * FLOW_PARALLEL may say it by itself. [worker] */
     FlowStatus (*process)(FlowCtx *ctx, FlowItem **in, GError **error);
-    /* All inputs ended (or were cut): emit what is held back. Once per node. [worker] */
+    /* All inputs ended, or were cut by a stop (flow_ctx_stopping(): what is emitted upstream of the loop
+     * arrives nowhere then). Emit what is held back. Once per node, never for a source. [worker] */
     FlowStatus (*flush)(FlowCtx *ctx, GError **error);
     /* A mark passes (the host forwards it afterwards). Not for FLOW_MARKS. [worker, others idle] */
     FlowStatus (*mark)(FlowCtx *ctx, FlowMark mark, GError **error);
@@ -178,8 +183,9 @@ typedef struct FlowStage {
     gpointer (*share)(FlowNode *node, const char *type);
     /* Text that enters cache keys beside the parameters (hash of weights). Returns new. [graph] */
     char *(*recipe)(FlowNode *node, GError **error);
-    /* Checkpoint: state of a node in the loop as bytes; called while the loop is settled. save returns new.
-     */
+    /* Checkpoint: state of a node as bytes; called while the loop is settled. A node outside the loop (a
+     * source: fingerprint of its list) runs meanwhile: only what is fixed since open(). save returns new;
+     * load refuses what does not fit. */
     GBytes *(*save)(FlowNode *node, GError **error);
     gboolean (*load)(FlowNode *node, GBytes *state, GError **error); /* after open, before workers. [graph] */
     /* Items that may be held before the first comes out: for the deadlock check of joins. NULL = 0. [graph]
@@ -223,6 +229,11 @@ FlowFieldSet flow_node_arriving(FlowNode *node, const char *port);
  * present at `from` whose values it depends on. FALSE if no node between gives the field. [graph] */
 gboolean flow_node_recipe(FlowNode *from, FlowNode *to, FlowField field, guint8 hash[16],
                           FlowFieldSet *by_value, GError **error);
+/* From describe() of a store: between `lookup` and `store` an item skips every node all of whose stored
+ * results are in item->filled, and all of them when it is pending (FLOW_PENDING nodes excepted). What the
+ * skipped nodes give beside `fields` is dropped by the host behind the store, so that a hit and a miss look
+ * alike. */
+void flow_node_stores(FlowNode *lookup, FlowNode *store, FlowFieldSet fields);
 /* A message with file, line and node in front, on stderr. [any] */
 void flow_node_warn(FlowNode *node, const char *format, ...) G_GNUC_PRINTF(2, 3);
 void flow_node_info(FlowNode *node, const char *format, ...) G_GNUC_PRINTF(2, 3);
