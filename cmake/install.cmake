@@ -1,5 +1,5 @@
 install(TARGETS loraflow)
-foreach(dir flow net model)
+foreach(dir flow net image model)
   file(GLOB headers core/${dir}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/loraflow/core/${dir})
 endforeach()
