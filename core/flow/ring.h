@@ -19,12 +19,12 @@ typedef struct {
 void flow_ring_self(FlowWait *wait);
 
 typedef struct {
-    guint64 pushed, popped, wait_full_ns, wait_empty_ns;
+    guint64 pushed, popped, wait_full_ns, wait_empty_ns; /* items; time summed over waiting threads */
     guint64 bytes;
-    guint32 fill, high, capacity;
+    guint32 fill, high, capacity; /* tickets */
 } FlowRingStats;
 
-/* `capacity` >= 1 items, exactly; `max_bytes` 0 = no limit. An item larger than max_bytes passes when
+/* `capacity` >= 1 tickets, exactly; `max_bytes` 0 = no limit. An item larger than max_bytes passes when
  * the ring is empty. `drop` frees what is left at the end; `producers` >= 1. */
 FlowRing *flow_ring_new(const char *name, guint32 capacity, gsize max_bytes, guint32 producers,
                         GDestroyNotify drop);
@@ -33,25 +33,27 @@ const char *flow_ring_name(const FlowRing *ring);
 
 /* Next ticket; the only place where back pressure blocks. FLOW_EOS: the consumer is gone. */
 FlowStatus flow_ring_reserve(FlowRing *ring, guint64 *ticket);
-/* Fills a ticket with a chain of n items (0 = a hole), in any order among tickets. Takes the items.
- * The byte limit is waited for at reserve: what is in flight counts when it is committed. */
+/* Fills a ticket with a chain of n items (0 = a hole), in any order among tickets. Takes the items. Every
+ * reserved ticket must be committed, also after the other side has gone. The byte limit is waited for at
+ * reserve, where what is under way counts as the largest item so far. */
 void flow_ring_commit(FlowRing *ring, guint64 ticket, gpointer *items, gsize n, gsize nbytes);
 /* reserve + commit of one item; takes it, also on failure. */
 FlowStatus flow_ring_push(FlowRing *ring, gpointer item, gsize nbytes);
-/* Waits for one item in ticket order. FLOW_EOS once when every producer is done and it is empty. */
+/* Waits for one item in ticket order. FLOW_EOS when every producer is done and it is empty. */
 FlowStatus flow_ring_pop(FlowRing *ring, gpointer *item);
 /* Like pop, but never waits: FLOW_OK with *item = NULL when nothing is ready. */
 FlowStatus flow_ring_try_pop(FlowRing *ring, gpointer *item);
-/* The items that are ready, oldest first, at most `max`: borrowed, valid until the next pop by this thread.
- */
+/* The items that are ready, oldest first, at most `max`: borrowed, valid until the next pop; for rings that
+ * one thread pops from. */
 gsize flow_ring_peek(FlowRing *ring, gpointer *items, gsize max);
 
 void flow_ring_producer_done(FlowRing *ring); /* once per producer */
 void flow_ring_consumer_done(FlowRing *ring); /* producers get FLOW_EOS from now on; drops what is in it */
 void flow_ring_abort(FlowRing *ring);         /* both sides get FLOW_CANCELLED */
-/* Ctrl-C: the consumer gets FLOW_EOS at once, what is in the ring is dropped, producers get FLOW_EOS. */
+/* Ctrl-C: the consumer gets FLOW_EOS at its next pop, which drops what is in the ring; producers get
+ * FLOW_EOS. */
 void flow_ring_cut(FlowRing *ring);
-/* Raises the capacity (artificial deadlock, graph key on_stall = grow). */
+/* Raises the capacity, and the byte limit in proportion (artificial deadlock, graph key on_stall = grow). */
 void flow_ring_grow(FlowRing *ring, guint32 capacity);
 void flow_ring_stats(FlowRing *ring, FlowRingStats *stats);
 
