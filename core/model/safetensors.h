@@ -50,12 +50,13 @@ typedef struct {
 } SafeEntry;
 
 typedef struct {
-    guint64 overflowed, flushed,
-        nonzero; /* finite values that became inf; non-zero that became 0; non-zero in all */
+    guint64 overflowed; /* finite values beyond the type's range, stored as its largest number */
+    guint64 flushed;    /* non-zero that became 0 */
+    guint64 nonzero;    /* non-zero in all */
 } SafeStats;
 
 /* Order, padding and JSON as the reference writer; temporary file, fsync, rename, fsync of the folder.
- * metadata: string -> string, may be NULL; its order is sorted by key. stats may be NULL. */
+ * metadata: string -> string, may be NULL; its order is sorted by key. stats may be NULL, else is set. */
 gboolean safe_write(const char *path, const SafeEntry *entries, guint n, GHashTable *metadata,
                     SafeStats *stats, GError **error);
 /* SHA-256 (hex, new) of the data part that safe_write would write, and of the bytes at 0x100000..0x10FFFF
