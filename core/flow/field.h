@@ -52,6 +52,8 @@ enum {
     X(NOISE_KEY, "noise_key", NET_I64, "B", 0, "keys the draws of latent and noise of each sample")          \
     X(WEIGHT, "weight", NET_F32, "B", 0, "loss weight of each sample (min-SNR, ...)")                        \
     X(NOISE_OFFSET, "noise_offset", NET_F32, "B", 0, "noise offset of each sample")                          \
+    X(ALPHA_BAR, "alpha_bar", NET_F32, "B", 0,                                                               \
+      "cumulative alpha of each sample's timestep, where it is not the model's own schedule")                \
     X(PREDICTION, "prediction", NET_I32, "1", 0, "0 epsilon, 1 v")                                           \
     X(PACKED, "packed", NET_I32, "B 2", 0,                                                                   \
       "per sample: precision used (0 full, 1 mixed, 2 half), Haar levels")                                   \
