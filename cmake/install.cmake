@@ -1,5 +1,5 @@
 install(TARGETS loraflow)
-foreach(dir flow net image model)
+foreach(dir flow net image model cache)
   file(GLOB headers core/${dir}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/loraflow/core/${dir})
 endforeach()

@@ -1,0 +1,45 @@
+/* Values in memory under a limit in bytes that is never exceeded. */
+#ifndef CACHE_RAM_H
+#define CACHE_RAM_H
+#include "core/cache/key.h"
+#include "core/flow/item.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    CACHE_STATIC,    /* fill once, never evict */
+    CACHE_LRU,       /* evict what was used longest ago */
+    CACHE_LRU_K,     /* evict the largest age / (uses + 1) */
+    CACHE_FORESIGHT, /* evict what is needed last */
+} CachePolicy;
+
+typedef struct {
+    gsize limit, bytes, peak; /* data and bookkeeping together */
+    guint64 entries, evictions, rejected;
+} CacheRamStats;
+
+typedef struct CacheRam CacheRam;
+
+/* One thread at a time (cache.c holds a lock around it). limit 0 holds nothing. */
+CacheRam *cache_ram_new(gsize limit, CachePolicy policy);
+void cache_ram_free(CacheRam *ram);
+/* Returns a new reference, or NULL. Counts as a use. */
+FlowValue *cache_ram_get(CacheRam *ram, CacheKey key);
+gboolean cache_ram_has(const CacheRam *ram, CacheKey key);
+/* Makes room, then keeps a reference of `value`. FALSE if the policy keeps what it has. */
+gboolean cache_ram_put(CacheRam *ram, CacheKey key, FlowValue *value);
+/* Counts bytes of somebody's bookkeeping against the limit (and makes room for them); give them back with
+ * cache_ram_discharge(). FALSE if they do not fit. */
+gboolean cache_ram_charge(CacheRam *ram, gsize nbytes);
+void cache_ram_discharge(CacheRam *ram, gsize nbytes);
+/* Foresight: the key is needed after all that are expected so far. FALSE if there is no room to remember
+ * it, or if the policy does not look ahead. */
+gboolean cache_ram_expect(CacheRam *ram, CacheKey key);
+/* Foresight: the first expected use of the key is now. */
+void cache_ram_pass(CacheRam *ram, CacheKey key);
+/* Bytes that a value of `nbytes` takes. */
+gsize cache_ram_cost(gsize nbytes);
+void cache_ram_stats(const CacheRam *ram, CacheRamStats *stats);
+
+G_END_DECLS
+#endif
