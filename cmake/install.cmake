@@ -1,6 +1,7 @@
 install(TARGETS loraflow)
 foreach(dir flow net image model cache)
   file(GLOB headers core/${dir}/*.h)
+  list(FILTER headers EXCLUDE REGEX "_private\\.h$")
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/loraflow/core/${dir})
 endforeach()
 file(GLOB headers kernels/*.h)
