@@ -147,12 +147,12 @@ gboolean cache_looks_ahead(const Cache *c)
     return c->policy == CACHE_FORESIGHT;
 }
 
-void cache_expect(Cache *c, const CacheKey *keys, gsize n)
+gboolean cache_expect(Cache *c, const CacheKey *keys, gsize n)
 {
     pthread_mutex_lock(&c->lock);
-    for (gsize i = 0; i < n; i++)
-        cache_ram_expect(c->ram, keys[i]);
+    gboolean remembered = cache_ram_expect(c->ram, keys, n);
     pthread_mutex_unlock(&c->lock);
+    return remembered;
 }
 
 void cache_pass(Cache *c, const CacheKey *keys, gsize n)

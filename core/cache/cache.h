@@ -53,7 +53,7 @@ FlowValue *cache_await(Cache *cache, CacheKey key);
 void cache_sync(Cache *cache);
 /* Foresight (ram.h); read-ahead from the disk for keys that RAM does not have. [one thread: the lookup] */
 gboolean cache_looks_ahead(const Cache *cache);
-void cache_expect(Cache *cache, const CacheKey *keys, gsize n);
+gboolean cache_expect(Cache *cache, const CacheKey *keys, gsize n);
 void cache_pass(Cache *cache, const CacheKey *keys, gsize n);
 void cache_read_ahead(Cache *cache, const CacheKey *keys, gsize n);
 /* Next message for the user, new, or NULL. [any] */

@@ -333,14 +333,13 @@ static void disk_stop_writing(CacheDisk *d, int rc, gsize need)
     pthread_mutex_lock(&d->lock);
     d->stats.full = TRUE;
     pthread_mutex_unlock(&d->lock);
-    if (rc == ENOSPC || rc == EFBIG || rc == EDQUOT)
-        disk_say(d,
-                 "no space left in cache folder '%s', which needs %" G_GSIZE_FORMAT
-                 " bytes; nothing more is written there",
-                 d->folder, need);
-    else
-        disk_say(d, "cannot write to cache folder '%s': %s; nothing more is written there", d->folder,
-                 mdb_strerror(rc));
+    /* LMDB reports a write that was cut short, the first sign of a full disk, as EIO */
+    const char *why = rc == ENOSPC || rc == EFBIG || rc == EDQUOT ? "no space left"
+                      : rc == EIO                                 ? "no space left, or its disk fails"
+                                                                  : mdb_strerror(rc);
+    disk_say(d,
+             "cannot write %" G_GSIZE_FORMAT " bytes to cache folder '%s': %s; nothing more is written there",
+             need, d->folder, why);
 }
 
 void cache_disk_sync(CacheDisk *d)

@@ -8,8 +8,9 @@
  *    fail wherever address space is limited.)
  *  - A write to a full disk fails late, and touching a page that the file system cannot provide kills
  *    the process: the free space is looked at before every batch, with something to spare.
- *  - It believes what the file says. The file must be as long as its pages claim and a value must lie
- *    within it, or reading would end in a bus error. */
+ *  - It believes what the file says. The file must be as long as its pages claim, or reading would end in a
+ *    bus error; entries have checksums. Damage in the pages of the tree itself, a small share of the
+ *    file, is found only where LMDB finds it. */
 #include "core/cache/file.h"
 #include <errno.h>
 #include <pthread.h>
@@ -49,17 +50,6 @@ static gboolean file_whole(const CacheFile *f)
     struct stat st;
     return mdb_env_info(f->env, &info) == 0 && mdb_env_stat(f->env, &page) == 0 && fstat(f->fd, &st) == 0 &&
            (guint64)st.st_size >= (guint64)(info.me_last_pgno + 1) * page.ms_psize;
-}
-
-static gboolean file_value_inside(const CacheFile *f, const MDB_val *v)
-{
-    MDB_envinfo info;
-    struct stat st;
-    if (mdb_env_info(f->env, &info) != 0 || fstat(f->fd, &st) != 0)
-        return FALSE;
-    gsize length = MIN(info.me_mapsize, (gsize)st.st_size);
-    gsize map = (gsize)info.me_mapaddr, begin = (gsize)v->mv_data;
-    return begin >= map && begin - map <= length && v->mv_size <= length - (begin - map);
 }
 
 /* -- opening ---------------------------------------------------------------------- */
@@ -202,8 +192,11 @@ int cache_file_commit(CacheFile *f, MDB_txn *txn)
 int cache_file_get(CacheFile *f, MDB_txn *txn, CacheKey key, MDB_val *entry)
 {
     MDB_val k = {sizeof key, &key};
+    struct stat st;
     int rc = mdb_get(txn, f->dbi, &k, entry);
-    return rc == 0 && !file_value_inside(f, entry) ? MDB_CORRUPTED : rc;
+    if (rc == 0 && (fstat(f->fd, &st) != 0 || entry->mv_size > (gsize)st.st_size))
+        rc = MDB_CORRUPTED;
+    return rc;
 }
 
 int cache_file_put(CacheFile *f, MDB_txn *txn, CacheKey key, gsize size, void **room)

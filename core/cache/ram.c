@@ -34,7 +34,8 @@ struct CacheRam {
 };
 
 enum {
-    CHAIN_BYTES = 16 * 1024,              /* one chain for so many bytes of the limit */
+    LOOK_AHEAD_SHARE = 8,    /* knowing what comes may take 1/8 of the limit, the rest is for what has come */
+    CHAIN_BYTES = 16 * 1024, /* one chain for so many bytes of the limit */
     HEADERS = sizeof(Slot) + 16 + 2 * 64, /* malloc's own, and what FlowValue puts in front and pads */
 };
 
@@ -238,14 +239,18 @@ void cache_ram_discharge(CacheRam *ram, gsize nbytes)
     ram->bytes -= nbytes;
 }
 
-gboolean cache_ram_expect(CacheRam *ram, CacheKey key)
+gboolean cache_ram_expect(CacheRam *ram, const CacheKey *keys, gsize n)
 {
-    if (!ram->future || !cache_ram_charge(ram, cache_future_cost()))
+    gsize nbytes = n * cache_future_cost();
+    if (!ram->future || cache_future_bytes(ram->future) + nbytes > ram->limit / LOOK_AHEAD_SHARE ||
+        !cache_ram_charge(ram, nbytes))
         return FALSE;
-    guint64 at = cache_future_expect(ram->future, key);
-    Slot *slot = ram_find(ram, key);
-    if (slot && slot->next == CACHE_NEVER)
-        slot->next = at;
+    for (gsize i = 0; i < n; i++) {
+        guint64 at = cache_future_expect(ram->future, keys[i]);
+        Slot *slot = ram_find(ram, keys[i]);
+        if (slot && slot->next == CACHE_NEVER)
+            slot->next = at;
+    }
     return TRUE;
 }
 

@@ -32,9 +32,10 @@ gboolean cache_ram_put(CacheRam *ram, CacheKey key, FlowValue *value);
  * cache_ram_discharge(). FALSE if they do not fit. */
 gboolean cache_ram_charge(CacheRam *ram, gsize nbytes);
 void cache_ram_discharge(CacheRam *ram, gsize nbytes);
-/* Foresight: the key is needed after all that are expected so far. FALSE if there is no room to remember
- * it, or if the policy does not look ahead. */
-gboolean cache_ram_expect(CacheRam *ram, CacheKey key);
+/* Foresight: these keys are needed, together, after all that are expected so far. FALSE, and nothing is
+ * remembered, if the policy does not look ahead or if the look-ahead would take more than an eighth of the
+ * limit. */
+gboolean cache_ram_expect(CacheRam *ram, const CacheKey *keys, gsize n);
 /* Foresight: the first expected use of the key is now. */
 void cache_ram_pass(CacheRam *ram, CacheKey key);
 /* Bytes that a value of `nbytes` takes. */
