@@ -18,13 +18,12 @@ static const struct {
 
 const char *net_type_name(NetType type)
 {
-    g_return_val_if_fail((guint)type < NET_TYPE_COUNT, "?");
-    return types[type].name;
+    return (guint)type < NET_TYPE_COUNT ? types[type].name : "unknown";
 }
 
 gsize net_type_bytes(NetType type, gsize n)
 {
-    g_return_val_if_fail((guint)type < NET_TYPE_COUNT, 0);
+    g_assert((guint)type < NET_TYPE_COUNT);
     guint bits = types[type].bits;
     return bits < 8 ? n / 2 + n % 2 : n * (bits / 8);
 }

@@ -25,6 +25,7 @@ static void test_names(void)
     g_assert_cmpstr(net_type_name(NET_F32), ==, "f32");
     g_assert_cmpstr(net_type_name(NET_BF16), ==, "bf16");
     g_assert_cmpstr(net_type_name(NET_NF4), ==, "nf4");
+    g_assert_cmpstr(net_type_name((NetType)99), ==, "unknown");
     g_assert_cmpuint(net_type_bytes(NET_F16, 3), ==, 6);
     g_assert_cmpuint(net_type_bytes(NET_I64, 3), ==, 24);
     g_assert_cmpuint(net_type_bytes(NET_NF4, 5), ==, 3);

@@ -1,0 +1,247 @@
+/* Attention: plain reference, and the division of the work.
+ *
+ * Backward needs two passes over the scores, because a query's gradient sums over the keys and a key's over
+ * the queries, and one thread must own each sum for the order of additions to be fixed: attention_dq for
+ * ranges of queries, attention_dkv for ranges of keys. Both make the scores again from q, k and lse. */
+#include "kernels/attention.h"
+#include "kernels/attention_rows.h"
+#include "kernels/parallel.h"
+#include "kernels/simd.h"
+#include <math.h>
+
+/* Element 0 of row `row` of sample n and head `head`. */
+static gsize row_at(const KernelAttention *p, gsize n, gsize t, gsize row, gsize stride, gsize head)
+{
+    return (n * t + row) * stride + head * p->dim;
+}
+
+/* -- reference: one query or key at a time, in double -- */
+
+static double dot(NetType type, gconstpointer a, gsize at, gconstpointer b, gsize bt, gsize dim)
+{
+    double sum = 0;
+    for (gsize i = 0; i < dim; i++)
+        sum += (double)simd_load(type, a, at + i) * simd_load(type, b, bt + i);
+    return sum;
+}
+
+static void store_row(NetType type, gpointer y, gsize at, const double *x, gsize dim)
+{
+    for (gsize i = 0; i < dim; i++)
+        simd_store(type, y, at + i, (float)x[i]);
+}
+
+static void attention_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
+                                gsize end, gpointer scratch)
+{
+    const KernelAttention *p = c->p;
+    double *score = scratch, sum[ATTENTION_DIM];
+    for (gsize i = begin; i < end; i++) {
+        gsize keys = p->causal ? MIN(i + 1, p->tk) : p->tk, q = row_at(p, n, p->tq, i, p->q_stride, head);
+        double most = -INFINITY, total = 0;
+        for (gsize j = 0; j < keys; j++) {
+            score[j] = p->scale * dot(type, c->q, q, c->k, row_at(p, n, p->tk, j, p->k_stride, head), p->dim);
+            most = MAX(most, score[j]);
+        }
+        memset(sum, 0, sizeof sum);
+        for (gsize j = 0; j < keys; j++) {
+            double e = exp(score[j] - most);
+            gsize v = row_at(p, n, p->tk, j, p->v_stride, head);
+            total += e;
+            for (gsize d = 0; d < p->dim; d++)
+                sum[d] += e * simd_load(type, c->v, v + d);
+        }
+        for (gsize d = 0; d < p->dim; d++)
+            sum[d] /= total;
+        store_row(type, c->o, row_at(p, n, p->tq, i, p->o_stride, head), sum, p->dim);
+        if (c->lse_out)
+            c->lse_out[(n * p->heads + head) * p->tq + i] = (float)(most + log(total));
+    }
+}
+
+/* P and dS of query i and key j. */
+static double probability(NetType type, const AttentionCall *c, gsize n, gsize head, gsize i, gsize j,
+                          double *ds)
+{
+    const KernelAttention *p = c->p;
+    gsize at = (n * p->heads + head) * p->tq + i;
+    double s = dot(type, c->q, row_at(p, n, p->tq, i, p->q_stride, head), c->k,
+                   row_at(p, n, p->tk, j, p->k_stride, head), p->dim);
+    double dp = dot(type, c->do_, row_at(p, n, p->tq, i, p->do_stride, head), c->v,
+                    row_at(p, n, p->tk, j, p->v_stride, head), p->dim);
+    double e = exp(p->scale * s - c->lse[at]);
+    *ds = e * (dp - c->delta[at]);
+    return e;
+}
+
+static void attention_dq_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
+                                   gsize end, gpointer scratch)
+{
+    (void)scratch;
+    const KernelAttention *p = c->p;
+    double sum[ATTENTION_DIM], ds;
+    for (gsize i = begin; i < end; i++) {
+        memset(sum, 0, sizeof sum);
+        for (gsize j = 0; j < (p->causal ? MIN(i + 1, p->tk) : p->tk); j++) {
+            gsize k = row_at(p, n, p->tk, j, p->k_stride, head);
+            probability(type, c, n, head, i, j, &ds);
+            for (gsize d = 0; d < p->dim; d++)
+                sum[d] += p->scale * ds * simd_load(type, c->k, k + d);
+        }
+        store_row(type, c->dq, row_at(p, n, p->tq, i, p->dq_stride, head), sum, p->dim);
+    }
+}
+
+static void attention_dkv_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
+                                    gsize end, gpointer scratch)
+{
+    (void)scratch;
+    const KernelAttention *p = c->p;
+    double dk[ATTENTION_DIM], dv[ATTENTION_DIM], ds;
+    for (gsize j = begin; j < end; j++) {
+        memset(dk, 0, sizeof dk);
+        memset(dv, 0, sizeof dv);
+        for (gsize i = p->causal ? j : 0; i < p->tq; i++) {
+            double e = probability(type, c, n, head, i, j, &ds);
+            gsize q = row_at(p, n, p->tq, i, p->q_stride, head),
+                  g = row_at(p, n, p->tq, i, p->do_stride, head);
+            for (gsize d = 0; d < p->dim; d++) {
+                dk[d] += p->scale * ds * simd_load(type, c->q, q + d);
+                dv[d] += e * simd_load(type, c->do_, g + d);
+            }
+        }
+        if (c->dk)
+            store_row(type, c->dk, row_at(p, n, p->tk, j, p->dk_stride, head), dk, p->dim);
+        if (c->dv)
+            store_row(type, c->dv, row_at(p, n, p->tk, j, p->dv_stride, head), dv, p->dim);
+    }
+}
+
+#define REFERENCE(op, suffix, type)                                                                          \
+    static void op##_##suffix##_c(const AttentionCall *call, gsize n, gsize head, gsize begin, gsize end,    \
+                                  gpointer scratch)                                                          \
+    {                                                                                                        \
+        op##_reference(type, call, n, head, begin, end, scratch);                                            \
+    }                                                                                                        \
+    FLOW_KERNEL(op##_##suffix, c, 0, op##_##suffix##_c, 0);
+
+REFERENCE(attention, f32, NET_F32)
+REFERENCE(attention, bf16, NET_BF16)
+REFERENCE(attention_dq, f32, NET_F32)
+REFERENCE(attention_dq, bf16, NET_BF16)
+REFERENCE(attention_dkv, f32, NET_F32)
+REFERENCE(attention_dkv, bf16, NET_BF16)
+
+/* -- division of the work -- */
+
+typedef struct {
+    AttentionCall call;
+    gconstpointer o; /* of the forward pass, for delta */
+    float *delta;
+    AttentionFn fn;
+    gsize rows, ranges; /* rows of a range, ranges of one sample and head */
+    char *scratch;
+    gsize tile; /* bytes of a thread's part of scratch */
+} Job;
+
+/* Cuts t rows into equal ranges of at most ATTENTION_ROWS. */
+static void cut(Job *job, gsize t)
+{
+    gsize ranges = (t + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+    job->rows = (t + ranges - 1) / ranges;
+    job->ranges = (t + job->rows - 1) / job->rows;
+}
+
+static void range_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+{
+    (void)end, (void)chunk;
+    const Job *job = data;
+    const KernelAttention *p = job->call.p;
+    gsize pair = begin / job->ranges, first = begin % job->ranges * job->rows;
+    gsize t = job->call.dk || job->call.dv ? p->tk : p->tq;
+    job->fn(&job->call, pair / p->heads, pair % p->heads, first, MIN(first + job->rows, t),
+            job->scratch + net_thread_index() * job->tile);
+}
+
+static void run(Job *job, gsize t)
+{
+    cut(job, t);
+    net_parallel_for(job->call.p->n * job->call.p->heads * job->ranges, 1, range_chunk, job);
+}
+
+gsize attention_tile_bytes(const KernelAttention *p)
+{
+    gsize lanes = (p->dim + 15) / 16 * 16;
+    /* operands of a tile: four of rows x dim, four of cols x dim; two tiles of scores; row numbers */
+    gsize floats = 4 * (ATTENTION_ROWS + ATTENTION_COLS) * lanes + 2 * ATTENTION_ROWS * ATTENTION_COLS +
+                   4 * (ATTENTION_ROWS + ATTENTION_COLS);
+    return MAX(floats * sizeof(float), (p->tk * sizeof(double) + 63) / 64 * 64);
+}
+
+static gsize delta_bytes(const KernelAttention *p)
+{
+    return (p->n * p->heads * p->tq * sizeof(float) + 63) / 64 * 64;
+}
+
+gsize kernel_attention_scratch(const KernelAttention *p)
+{
+    return net_threads() * attention_tile_bytes(p);
+}
+
+gsize kernel_attention_backward_scratch(const KernelAttention *p)
+{
+    return delta_bytes(p) + net_threads() * attention_tile_bytes(p);
+}
+
+static void check(const KernelAttention *p)
+{
+    g_assert(p->dim >= 1 && p->dim <= ATTENTION_DIM && p->tq && p->tk && (!p->causal || p->tq == p->tk));
+}
+
+void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gconstpointer k, gconstpointer v,
+                      float *lse, gpointer scratch)
+{
+    check(p);
+    Job job = {.call = {.p = p, .q = q, .k = k, .v = v, .o = o, .lse_out = lse},
+               .fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention"),
+               .scratch = scratch,
+               .tile = attention_tile_bytes(p)};
+    run(&job, p->tq);
+}
+
+static void delta_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+{
+    (void)chunk;
+    const Job *job = data;
+    const KernelAttention *p = job->call.p;
+    for (gsize row = begin; row < end; row++)
+        for (gsize head = 0; head < p->heads; head++) {
+            gsize at = (row / p->tq * p->heads + head) * p->tq + row % p->tq;
+            job->delta[at] = (float)dot(p->type, job->call.do_, row * p->do_stride + head * p->dim, job->o,
+                                        row * p->o_stride + head * p->dim, p->dim);
+        }
+}
+
+void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer dk, gpointer dv,
+                               gconstpointer do_, gconstpointer q, gconstpointer k, gconstpointer v,
+                               gconstpointer o, const float *lse, gpointer scratch)
+{
+    check(p);
+    Job job = {.call = {.p = p, .q = q, .k = k, .v = v, .do_ = do_, .lse = lse, .delta = scratch},
+               .o = o,
+               .delta = scratch,
+               .scratch = (char *)scratch + delta_bytes(p),
+               .tile = attention_tile_bytes(p)};
+    net_parallel_for(p->n * p->tq, 32, delta_chunk, &job);
+    if (dq) {
+        job.call.dq = dq;
+        job.fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention_dq");
+        run(&job, p->tq);
+    }
+    if (dk || dv) {
+        job.call.dk = dk;
+        job.call.dv = dv;
+        job.fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention_dkv");
+        run(&job, p->tk);
+    }
+}
