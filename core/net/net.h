@@ -118,11 +118,13 @@ typedef struct {
     gsize saved;        /* bytes kept from forward for backward */
     gsize scratch;      /* largest scratch of one operation, inside the arena */
     gsize primitives;   /* estimate of what the vendor library keeps */
+    gsize packed; /* weights once more in the library's layout, kept with the weights after a first run */
     guint ops, values, gradients_of_weights; /* the last is 0 by construction; counted for the test */
     double flops;
 } NetPlanInfo;
 
-/* Takes the net. `stop` is polled between instructions when not NULL. */
+/* Takes the net, also on failure. Weights without data (net_weights_new_dry) and adapters without buffers
+ * will do for looking at the plan. [any] */
 NetPlan *net_plan_build(Net *net, GError **error);
 void net_plan_free(NetPlan *plan);
 const NetPlanInfo *net_plan_info(const NetPlan *plan);
@@ -153,7 +155,8 @@ typedef struct {
     gboolean profile;      /* collects seconds per operation, see net_plan_profile */
 } NetRunArgs;
 
-/* Executes on the calling thread and the team of net_parallel_for. No allocation after a plan's first run. */
+/* Executes on the compute thread and waits. No allocation after a plan's first run. Every input that an
+ * operation reads has to be bound; outputs that nobody wants may be left out. [any] */
 gboolean net_run(NetPlan *plan, NetArena *arena, const NetRunArgs *args, GError **error);
 /* Table of the operations' seconds and GFLOP/s since the plan was made. Returns new. */
 char *net_plan_profile(const NetPlan *plan);

@@ -22,8 +22,10 @@ typedef struct {
 /* A set of named weights; owns their memory. */
 typedef struct NetWeights NetWeights;
 NetWeights *net_weights_new(void);
+/* Shapes only, every data NULL: nets and plans can be made from it, not run. */
+NetWeights *net_weights_new_dry(void);
 void net_weights_free(NetWeights *weights); /* NULL is fine */
-/* Room for a new tensor; data is writable until the first use. Name is copied; must be new. */
+/* Room for a new tensor of 1..4 dims; data is writable until the first use. Name is copied; must be new. */
 NetWeight *net_weights_add(NetWeights *weights, const char *name, NetType type, guint ndim,
                            const gint64 *shape);
 /* NULL if absent. */
@@ -48,7 +50,8 @@ typedef struct {
  * compute copy (equal to the masters when compute is f32; refreshed by net_adapters_refresh). */
 typedef struct {
     GPtrArray *list; /* NetAdapter *, in the order of the model */
-    gsize n;         /* elements of each buffer */
+    GHashTable *by_name;
+    gsize n; /* elements of each buffer */
     NetType compute;
     float *master, *gradient;
     void *copy; /* compute type; == master for f32 */
@@ -56,14 +59,15 @@ typedef struct {
 
 NetAdapters *net_adapters_new(NetType compute);
 void net_adapters_free(NetAdapters *adapters);
-/* Before net_adapters_allocate. conv: kernel size; 1, 1 for linears. Returns borrowed. */
+/* Before net_adapters_allocate, after which nets may use it (nets can be built and planned before). kh, kw:
+ * kernel size; 1, 1 for linears. Offsets are fixed here. Name must be new. Returns borrowed. */
 NetAdapter *net_adapters_add(NetAdapters *adapters, const char *name, gint64 in, gint64 out, gint64 kh,
                              gint64 kw, gint64 rank, float alpha);
 /* NULL if the module is not targeted. */
 NetAdapter *net_adapters_find(const NetAdapters *adapters, const char *name);
-/* Lays out: in order of addition, A then B; offsets are multiples of 16 elements. All buffers zeroed. */
+/* Makes the buffers, zeroed: modules in order of addition, A then B; offsets are multiples of 16 elements. */
 void net_adapters_allocate(NetAdapters *adapters);
-/* Masters changed: make the compute copy anew. */
+/* Masters changed: make the compute copy anew. [any] */
 void net_adapters_refresh(NetAdapters *adapters);
 
 G_END_DECLS

@@ -1,0 +1,58 @@
+/* oneDNN behind a small face: matrix products and convolutions as shapes, one cached primitive a shape.
+ * Only dnnl.c includes the library, so that another version is a change of one file. */
+#ifndef NET_DNNL_PRIVATE_H
+#define NET_DNNL_PRIVATE_H
+#include "core/net/weight.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    NET_DNNL_MATMUL,        /* dst (m, n) = scale src (m, k) weights (k, n) + bias, + add */
+    NET_DNNL_CONV,          /* dst = conv(src, weights) + bias, + add */
+    NET_DNNL_CONV_BACKWARD, /* dst (like src of CONV) = gradient of its source; src = gradient of its result
+                             */
+    NET_DNNL_CONV_OUTER, /* dst (packed, f32) = gradient of weights; src as CONV, weights: gradient of dst */
+} NetDnnlKind;
+
+typedef enum { NET_DNNL_NO_ADD, NET_DNNL_ADD_SHARED /* add is dst */, NET_DNNL_ADD_APART } NetDnnlAdd;
+
+/* All of it is the key of the cache: clear it before filling it in. */
+typedef struct {
+    guint32 kind, add;
+    guint32 src, weights, dst; /* NetType */
+    guint32 bias, ta, tb;      /* has a f32 bias; src, weights stored transposed */
+    float scale;
+    guint32 unused;
+    gint64 m, n, k, lda, ldb, ldc;                      /* MATMUL */
+    gint64 batch, h, w, ci, co, kh, kw, oh, ow, stride; /* CONV*, all as in the forward pass */
+    gint64 top, left, bottom, right;
+} NetDnnlSpec;
+
+typedef struct {
+    gconstpointer src, weights, bias, add; /* weights packed for CONV and CONV_BACKWARD */
+    gpointer dst, scratch;
+} NetDnnlArgs;
+
+typedef struct NetDnnl NetDnnl;
+
+/* The primitive for a shape, made once. Reference implementations are refused: they are hundreds of times
+ * slower and would do so silently. Returns a reference. [any] */
+NetDnnl *net_dnnl_get(const NetDnnlSpec *spec, GError **error);
+void net_dnnl_unref(gpointer dnnl);
+gsize net_dnnl_scratch(const NetDnnl *dnnl);
+/* Bytes of the weights in the layout the primitive wants; 0: as they are. */
+gsize net_dnnl_packed_bytes(const NetDnnl *dnnl);
+/* [compute] */
+gboolean net_dnnl_run(NetDnnl *dnnl, const NetDnnlArgs *args, GError **error);
+/* Plain (co, kh, kw, ci) weights into the layout of the primitive. [compute] */
+gboolean net_dnnl_pack(NetDnnl *dnnl, gconstpointer plain, gpointer packed, GError **error);
+/* plain f32 (co, kh, kw, ci) += the gradient that CONV_OUTER wrote into `packed`. [compute] */
+gboolean net_dnnl_unpack_add(NetDnnl *dnnl, gconstpointer packed, float *plain, GError **error);
+/* The weight in that layout: made at the first call, kept with the weight, shared by primitives that agree.
+ * [compute] */
+gconstpointer net_dnnl_packed(NetDnnl *dnnl, const NetWeight *weight, GError **error);
+/* Frees NetWeight->packed; NULL is fine. */
+void net_dnnl_packed_free(gpointer packed);
+
+G_END_DECLS
+#endif
