@@ -80,6 +80,16 @@ NetVal *net_name(NetVal *v, const char *format, ...)
     return v;
 }
 
+NetVal *net_find(Net *net, const char *name)
+{
+    for (guint i = net->values->len; i-- > 0;) {
+        NetVal *v = net->values->pdata[i];
+        if (v->name && g_str_equal(v->name, name))
+            return v;
+    }
+    return NULL;
+}
+
 void net_fail(Net *net, const char *format, ...)
 {
     if (net->errors->len == NET_ERRORS_SHOWN) {

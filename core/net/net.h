@@ -35,6 +35,8 @@ gint64 net_rows(const NetVal *v);
 NetType net_val_type(const NetVal *v);
 /* Names a value for printing and for net_run's dumps ("mid_block.attentions.0"). Returns v. */
 NetVal *net_name(NetVal *v, const char *format, ...) G_GNUC_PRINTF(2, 3);
+/* The value named last by this name, or NULL; to make an output of it. */
+NetVal *net_find(Net *net, const char *name);
 /* Notes an error ("weight 'x' is missing"); building goes on. */
 void net_fail(Net *net, const char *format, ...) G_GNUC_PRINTF(2, 3);
 /* FALSE with all noted errors in one message (at most 20, then a count). */
