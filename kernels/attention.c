@@ -4,8 +4,8 @@
  * the queries, and one thread must own each sum for the order of additions to be fixed: attention_dq for
  * ranges of queries, attention_dkv for ranges of keys. Both make the scores again from q, k and lse. */
 #include "kernels/attention.h"
-#include "kernels/attention_rows.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 #include <math.h>
 
@@ -31,11 +31,11 @@ static void store_row(NetType type, gpointer y, gsize at, const double *x, gsize
         simd_store(type, y, at + i, (float)x[i]);
 }
 
-static void attention_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
+static void attention_reference(NetType type, const KernelAttentionRow *c, gsize n, gsize head, gsize begin,
                                 gsize end, gpointer scratch)
 {
     const KernelAttention *p = c->p;
-    double *score = scratch, sum[ATTENTION_DIM];
+    double *score = scratch, sum[KERNEL_ATTENTION_DIM];
     for (gsize i = begin; i < end; i++) {
         gsize keys = p->causal ? MIN(i + 1, p->tk) : p->tk, q = row_at(p, n, p->tq, i, p->q_stride, head);
         double most = -INFINITY, total = 0;
@@ -60,7 +60,7 @@ static void attention_reference(NetType type, const AttentionCall *c, gsize n, g
 }
 
 /* P and dS of query i and key j. */
-static double probability(NetType type, const AttentionCall *c, gsize n, gsize head, gsize i, gsize j,
+static double probability(NetType type, const KernelAttentionRow *c, gsize n, gsize head, gsize i, gsize j,
                           double *ds)
 {
     const KernelAttention *p = c->p;
@@ -74,12 +74,12 @@ static double probability(NetType type, const AttentionCall *c, gsize n, gsize h
     return e;
 }
 
-static void attention_dq_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
-                                   gsize end, gpointer scratch)
+static void attention_dq_reference(NetType type, const KernelAttentionRow *c, gsize n, gsize head,
+                                   gsize begin, gsize end, gpointer scratch)
 {
     (void)scratch;
     const KernelAttention *p = c->p;
-    double sum[ATTENTION_DIM], ds;
+    double sum[KERNEL_ATTENTION_DIM], ds;
     for (gsize i = begin; i < end; i++) {
         memset(sum, 0, sizeof sum);
         for (gsize j = 0; j < (p->causal ? MIN(i + 1, p->tk) : p->tk); j++) {
@@ -92,12 +92,12 @@ static void attention_dq_reference(NetType type, const AttentionCall *c, gsize n
     }
 }
 
-static void attention_dkv_reference(NetType type, const AttentionCall *c, gsize n, gsize head, gsize begin,
-                                    gsize end, gpointer scratch)
+static void attention_dkv_reference(NetType type, const KernelAttentionRow *c, gsize n, gsize head,
+                                    gsize begin, gsize end, gpointer scratch)
 {
     (void)scratch;
     const KernelAttention *p = c->p;
-    double dk[ATTENTION_DIM], dv[ATTENTION_DIM], ds;
+    double dk[KERNEL_ATTENTION_DIM], dv[KERNEL_ATTENTION_DIM], ds;
     for (gsize j = begin; j < end; j++) {
         memset(dk, 0, sizeof dk);
         memset(dv, 0, sizeof dv);
@@ -118,8 +118,8 @@ static void attention_dkv_reference(NetType type, const AttentionCall *c, gsize 
 }
 
 #define REFERENCE(op, suffix, type)                                                                          \
-    static void op##_##suffix##_c(const AttentionCall *call, gsize n, gsize head, gsize begin, gsize end,    \
-                                  gpointer scratch)                                                          \
+    static void op##_##suffix##_c(const KernelAttentionRow *call, gsize n, gsize head, gsize begin,          \
+                                  gsize end, gpointer scratch)                                               \
     {                                                                                                        \
         op##_reference(type, call, n, head, begin, end, scratch);                                            \
     }                                                                                                        \
@@ -135,19 +135,19 @@ REFERENCE(attention_dkv, bf16, NET_BF16)
 /* -- division of the work -- */
 
 typedef struct {
-    AttentionCall call;
+    KernelAttentionRow call;
     gconstpointer o; /* of the forward pass, for delta */
     float *delta;
-    AttentionFn fn;
+    KernelAttentionFn fn;
     gsize rows, ranges; /* rows of a range, ranges of one sample and head */
     char *scratch;
     gsize tile; /* bytes of a thread's part of scratch */
 } Job;
 
-/* Cuts t rows into equal ranges of at most ATTENTION_ROWS. */
+/* Cuts t rows into equal ranges of at most KERNEL_ATTENTION_ROWS. */
 static void cut(Job *job, gsize t)
 {
-    gsize ranges = (t + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+    gsize ranges = (t + KERNEL_ATTENTION_ROWS - 1) / KERNEL_ATTENTION_ROWS;
     job->rows = (t + ranges - 1) / ranges;
     job->ranges = (t + job->rows - 1) / job->rows;
 }
@@ -169,12 +169,13 @@ static void run(Job *job, gsize t)
     net_parallel_for(job->call.p->n * job->call.p->heads * job->ranges, 1, range_chunk, job);
 }
 
-gsize attention_tile_bytes(const KernelAttention *p)
+gsize kernel_attention_tile(const KernelAttention *p)
 {
     gsize lanes = (p->dim + 15) / 16 * 16;
     /* operands of a tile: four of rows x dim, four of cols x dim; two tiles of scores; row numbers */
-    gsize floats = 4 * (ATTENTION_ROWS + ATTENTION_COLS) * lanes + 2 * ATTENTION_ROWS * ATTENTION_COLS +
-                   4 * (ATTENTION_ROWS + ATTENTION_COLS);
+    gsize floats = 4 * (KERNEL_ATTENTION_ROWS + KERNEL_ATTENTION_COLS) * lanes +
+                   2 * KERNEL_ATTENTION_ROWS * KERNEL_ATTENTION_COLS +
+                   4 * (KERNEL_ATTENTION_ROWS + KERNEL_ATTENTION_COLS);
     return MAX(floats * sizeof(float), (p->tk * sizeof(double) + 63) / 64 * 64);
 }
 
@@ -185,17 +186,18 @@ static gsize delta_bytes(const KernelAttention *p)
 
 gsize kernel_attention_scratch(const KernelAttention *p)
 {
-    return net_threads() * attention_tile_bytes(p);
+    return net_threads() * kernel_attention_tile(p);
 }
 
 gsize kernel_attention_backward_scratch(const KernelAttention *p)
 {
-    return delta_bytes(p) + net_threads() * attention_tile_bytes(p);
+    return delta_bytes(p) + net_threads() * kernel_attention_tile(p);
 }
 
 static void check(const KernelAttention *p)
 {
-    g_assert(p->dim >= 1 && p->dim <= ATTENTION_DIM && p->tq && p->tk && (!p->causal || p->tq == p->tk));
+    g_assert(p->dim >= 1 && p->dim <= KERNEL_ATTENTION_DIM && p->tq && p->tk &&
+             (!p->causal || p->tq == p->tk));
 }
 
 void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gconstpointer k, gconstpointer v,
@@ -203,9 +205,9 @@ void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gco
 {
     check(p);
     Job job = {.call = {.p = p, .q = q, .k = k, .v = v, .o = o, .lse_out = lse},
-               .fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention"),
+               .fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention"),
                .scratch = scratch,
-               .tile = attention_tile_bytes(p)};
+               .tile = kernel_attention_tile(p)};
     run(&job, p->tq);
 }
 
@@ -231,17 +233,17 @@ void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer d
                .o = o,
                .delta = scratch,
                .scratch = (char *)scratch + delta_bytes(p),
-               .tile = attention_tile_bytes(p)};
+               .tile = kernel_attention_tile(p)};
     net_parallel_for(p->n * p->tq, 32, delta_chunk, &job);
     if (dq) {
         job.call.dq = dq;
-        job.fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention_dq");
+        job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dq");
         run(&job, p->tq);
     }
     if (dk || dv) {
         job.call.dk = dk;
         job.call.dv = dv;
-        job.fn = SIMD_FIND_TYPE(AttentionFn, p->type, "attention_dkv");
+        job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dkv");
         run(&job, p->tk);
     }
 }

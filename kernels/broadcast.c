@@ -3,13 +3,10 @@
  * Work is cut into runs of rows that share one vector. */
 #include "kernels/elementwise.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 
-/* y[r][c] = x[r][c] + e[c] */
-typedef void (*AddFn)(gpointer y, gconstpointer x, gconstpointer e, gsize rows, gsize c);
-/* y[c] = sum of x[r * stride + c], c < SUM_BLOCK */
-typedef void (*SumFn)(float *y, gconstpointer x, gsize stride, gsize rows, gsize c);
-enum { SUM_BLOCK = 64, SUM_RUN = 32 };
+enum { SUM_BLOCK = KERNEL_SUM_BLOCK, SUM_RUN = 32 };
 
 static void add_vector_reference(NetType type, NetType e_type, gpointer y, gconstpointer x, gconstpointer e,
                                  gsize rows, gsize c)
@@ -91,7 +88,7 @@ SUM(bf16, NET_BF16, avx512, SIMD_AVX512, FLOW_CPU_AVX512, sum_rows_body)
 #endif
 
 typedef struct {
-    AddFn fn;
+    KernelAddVectorFn fn;
     NetType type, e_type;
     gpointer y;
     gconstpointer x, e;
@@ -118,20 +115,21 @@ static gsize rows_grain(gsize c)
 void kernel_add_channel(NetType type, gpointer y, gconstpointer x, gconstpointer e, gsize n, gsize hw,
                         gsize c)
 {
-    Add a = {SIMD_FIND_TYPE(AddFn, type, "add_channel"), type, type, y, x, e, hw, c};
+    Add a = {SIMD_FIND_TYPE(KernelAddVectorFn, type, "add_channel"), type, type, y, x, e, hw, c};
     net_parallel_for(n * hw, rows_grain(c), add_chunk, &a);
 }
 
 void kernel_add_bias(NetType type, gpointer y, gconstpointer x, const float *bias, gsize rows, gsize c)
 {
     /* With f32 rows a bias is a channel vector of one sample. */
-    AddFn fn = type == NET_BF16 ? SIMD_FIND(AddFn, "add_bias_bf16") : SIMD_FIND(AddFn, "add_channel_f32");
+    KernelAddVectorFn fn = type == NET_BF16 ? SIMD_FIND(KernelAddVectorFn, "add_bias_bf16")
+                                            : SIMD_FIND(KernelAddVectorFn, "add_channel_f32");
     Add a = {fn, type, NET_F32, y, x, bias, rows, c};
     net_parallel_for(rows, rows_grain(c), add_chunk, &a);
 }
 
 typedef struct {
-    SumFn fn;
+    KernelSumRowsFn fn;
     NetType type;
     float *y;
     gconstpointer x;
@@ -150,6 +148,12 @@ static void sum_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 void kernel_sum_rows(float *y, NetType type, gconstpointer x, gsize n, gsize hw, gsize c)
 {
-    Sum s = {SIMD_FIND_TYPE(SumFn, type, "sum_rows"), type, y, x, hw, c, (c + SUM_BLOCK - 1) / SUM_BLOCK};
+    Sum s = {SIMD_FIND_TYPE(KernelSumRowsFn, type, "sum_rows"),
+             type,
+             y,
+             x,
+             hw,
+             c,
+             (c + SUM_BLOCK - 1) / SUM_BLOCK};
     net_parallel_for(n * s.blocks, 1, sum_chunk, &s);
 }

@@ -1,6 +1,7 @@
 /* Concatenation, splitting, upsampling and layout changes: memory is moved, a run of bytes at a time. */
 #include "kernels/channels.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 
 typedef struct {
@@ -85,9 +86,6 @@ void kernel_upsample(NetType type, gpointer y, gconstpointer x, gsize n, gsize h
     net_parallel_for(n * h, lines_grain(w, c), upsample_chunk, &u);
 }
 
-/* One line of w pixels of dx from the two lines of 2w pixels of dy above each other. */
-typedef void (*FoldFn)(gpointer dx, gconstpointer dy, gsize w, gsize c);
-
 static void upsample_backward_reference(NetType type, gpointer dx, gconstpointer dy, gsize w, gsize c)
 {
     for (gsize i = 0; i < w * c; i++) {
@@ -130,7 +128,7 @@ FOLD(bf16, NET_BF16, avx512, SIMD_AVX512, FLOW_CPU_AVX512, body, 1e-8)
 #endif
 
 typedef struct {
-    FoldFn fn;
+    KernelFoldFn fn;
     NetType type;
     gpointer dx;
     gconstpointer dy;
@@ -148,7 +146,7 @@ static void fold_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 void kernel_upsample_backward(NetType type, gpointer dx, gconstpointer dy, gsize n, gsize h, gsize w, gsize c)
 {
-    Fold f = {SIMD_FIND_TYPE(FoldFn, type, "upsample_backward"), type, dx, dy, w, c};
+    Fold f = {SIMD_FIND_TYPE(KernelFoldFn, type, "upsample_backward"), type, dx, dy, w, c};
     net_parallel_for(n * h, lines_grain(w, c), fold_chunk, &f);
 }
 

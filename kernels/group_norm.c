@@ -8,8 +8,8 @@
  * Backward has the same shape with the two sums of the gradient in place of (mean, M2). Channels are walked
  * as one vector whatever groups they belong to, so a group may straddle the two sources. */
 #include "kernels/group_norm.h"
-#include "kernels/group_norm_rows.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 #include <math.h>
 
@@ -24,10 +24,10 @@ typedef struct {
     const float *mean, *rstd; /* (n, groups) */
     /* scratch */
     double *partial; /* (n, chunks, groups, 2) */
-    float *channel;  /* (n, 4, c): m, s, p, q of GroupNormPart */
+    float *channel;  /* (n, 4, c): m, s, p, q of KernelGroupNormRow */
     double *total;   /* per thread (2, c) */
     float *run;      /* per thread (3, c): m, sum, product */
-    GroupNormFn sums, write;
+    KernelGroupNormFn sums, write;
 } Job;
 
 static void plan(Job *j, const KernelGroupNorm *p)
@@ -64,12 +64,12 @@ gsize kernel_group_norm_scratch(const KernelGroupNorm *p)
 }
 
 /* The part of source `s` in rows first .. first + rows - 1 of sample n. */
-static GroupNormPart part_of(const Job *j, gsize n, gsize first, gsize rows, int s)
+static KernelGroupNormRow part_of(const Job *j, gsize n, gsize first, gsize rows, int s)
 {
     NetType t = j->p->type;
     gsize c = s ? j->p->cb : j->p->ca, from = s ? j->p->ca : 0, row = n * j->p->hw + first;
     const float *channel = j->channel + n * 4 * j->c + from;
-    GroupNormPart part = {.rows = rows, .c = c, .x_stride = c, .y_stride = j->c};
+    KernelGroupNormRow part = {.rows = rows, .c = c, .x_stride = c, .y_stride = j->c};
     part.x = simd_at_const(t, j->x[s], row * c);
     part.add = j->add[s] ? simd_at_const(t, j->add[s], row * c) : NULL;
     part.dx = j->dx[s] ? simd_at(t, j->dx[s], row * c) : NULL;
@@ -92,7 +92,7 @@ static int sources(const Job *j)
 static void choose_shift(const Job *j, gsize n, gsize first, float *m)
 {
     for (int s = 0; s < sources(j); s++) {
-        GroupNormPart part = part_of(j, n, first, 1, s);
+        KernelGroupNormRow part = part_of(j, n, first, 1, s);
         for (gsize i = 0; i < part.c; i++)
             m[(s ? j->p->ca : 0) + i] = simd_load(j->p->type, part.x, i);
     }
@@ -115,7 +115,7 @@ static void sum_chunk(const Job *j, gsize n, gsize first, gsize rows, const floa
         memset(sum, 0, 2 * j->c * sizeof *sum);
         for (int s = 0; s < sources(j); s++) {
             gsize from = s ? j->p->ca : 0;
-            GroupNormPart part = part_of(j, n, first + r, MIN((gsize)RUN, rows - r), s);
+            KernelGroupNormRow part = part_of(j, n, first + r, MIN((gsize)RUN, rows - r), s);
             part.m = m ? m + from : part.m;
             part.sum = sum + from;
             part.product = product + from;
@@ -184,7 +184,7 @@ static void write_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
     const Job *j = data;
     gsize n = begin / j->chunks, first = begin % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
     for (int s = 0; s < sources(j); s++) {
-        GroupNormPart part = part_of(j, n, first, rows, s);
+        KernelGroupNormRow part = part_of(j, n, first, rows, s);
         if (part.y || part.dx)
             j->write(&part);
     }
@@ -194,8 +194,8 @@ static void apply(Job *j)
 {
     NetType t = j->p->type;
     channel_vectors(j);
-    j->write = j->p->silu ? SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_apply_silu")
-                          : SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_apply");
+    j->write = j->p->silu ? SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_apply_silu")
+                          : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_apply");
     net_parallel_for(j->p->n * j->chunks, 1, write_chunk, j);
 }
 
@@ -205,7 +205,7 @@ void kernel_group_norm(const KernelGroupNorm *p, gpointer y, gconstpointer a, gc
     Job j = {.x = {a, b}, .mean = mean, .rstd = rstd};
     plan(&j, p);
     lay_out(&j, scratch);
-    j.sums = SIMD_FIND_TYPE(GroupNormFn, p->type, "group_norm_sums");
+    j.sums = SIMD_FIND_TYPE(KernelGroupNormFn, p->type, "group_norm_sums");
     net_parallel_for(p->n * j.chunks, 1, moments_chunk, &j);
     merge_moments(&j, mean, rstd);
     j.y = y;
@@ -271,10 +271,10 @@ void kernel_group_norm_backward(const KernelGroupNorm *p, gpointer da, gpointer 
     plan(&j, p);
     lay_out(&j, scratch);
     channel_vectors(&j);
-    j.sums = p->silu ? SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_grad_sums_silu")
-                     : SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_grad_sums");
-    j.write = p->silu ? SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_grad_silu")
-                      : SIMD_FIND_TYPE(GroupNormFn, t, "group_norm_grad");
+    j.sums = p->silu ? SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad_sums_silu")
+                     : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad_sums");
+    j.write = p->silu ? SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad_silu")
+                      : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad");
     net_parallel_for(p->n * j.chunks, 1, gradient_chunk, &j);
     merge_gradients(&j);
     net_parallel_for(p->n * j.chunks, 1, write_chunk, &j);

@@ -1,7 +1,7 @@
-/* Inner loops of GroupNorm (kernels/group_norm_rows.h): along the channels of a row, which are contiguous.
+/* Inner loops of GroupNorm (kernels/rows.h): along the channels of a row, which are contiguous.
  *
  * Sums take ROWS rows at once, so that the accumulators are read and written once for all of them. */
-#include "kernels/group_norm_rows.h"
+#include "kernels/rows.h"
 #include "kernels/simd_math.h"
 #include <math.h>
 
@@ -15,7 +15,7 @@ static double slope(double z)
     return s * (1 + z * (1 - s));
 }
 
-static void group_norm_sums_reference(NetType type, gboolean silu, const GroupNormPart *p)
+static void group_norm_sums_reference(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     (void)silu;
     for (gsize i = 0; i < p->c; i++) {
@@ -30,12 +30,12 @@ static void group_norm_sums_reference(NetType type, gboolean silu, const GroupNo
     }
 }
 
-static double normalised(NetType type, const GroupNormPart *p, gsize r, gsize i)
+static double normalised(NetType type, const KernelGroupNormRow *p, gsize r, gsize i)
 {
     return ((double)simd_load(type, p->x, r * p->x_stride + i) - p->m[i]) * p->s[i] + p->b[i];
 }
 
-static void group_norm_apply_reference(NetType type, gboolean silu, const GroupNormPart *p)
+static void group_norm_apply_reference(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     for (gsize r = 0; r < p->rows; r++)
         for (gsize i = 0; i < p->c; i++) {
@@ -44,7 +44,7 @@ static void group_norm_apply_reference(NetType type, gboolean silu, const GroupN
         }
 }
 
-static void group_norm_grad_sums_reference(NetType type, gboolean silu, const GroupNormPart *p)
+static void group_norm_grad_sums_reference(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     for (gsize i = 0; i < p->c; i++) {
         double sum = p->sum[i], product = p->product[i];
@@ -59,7 +59,7 @@ static void group_norm_grad_sums_reference(NetType type, gboolean silu, const Gr
     }
 }
 
-static void group_norm_grad_reference(NetType type, gboolean silu, const GroupNormPart *p)
+static void group_norm_grad_reference(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     for (gsize r = 0; r < p->rows; r++)
         for (gsize i = 0; i < p->c; i++) {
@@ -74,7 +74,7 @@ static void group_norm_grad_reference(NetType type, gboolean silu, const GroupNo
 
 /* -- bodies for the compiler to vectorise -- */
 
-SIMD_BODY void sums_rows(NetType type, const GroupNormPart *p, gsize first, int rows)
+SIMD_BODY void sums_rows(NetType type, const KernelGroupNormRow *p, gsize first, int rows)
 {
     gsize stride = p->x_stride;
     gconstpointer x = simd_at_const(type, p->x, first * stride);
@@ -93,7 +93,7 @@ SIMD_BODY void sums_rows(NetType type, const GroupNormPart *p, gsize first, int 
     }
 }
 
-SIMD_BODY void group_norm_sums_body(NetType type, gboolean silu, const GroupNormPart *p)
+SIMD_BODY void group_norm_sums_body(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     (void)silu;
     gsize r = 0;
@@ -103,7 +103,7 @@ SIMD_BODY void group_norm_sums_body(NetType type, gboolean silu, const GroupNorm
         sums_rows(type, p, r, 1);
 }
 
-SIMD_BODY void group_norm_apply_body(NetType type, gboolean silu, const GroupNormPart *p)
+SIMD_BODY void group_norm_apply_body(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     const float *m = p->m, *s = p->s, *b = p->b;
     for (gsize r = 0; r < p->rows; r++) {
@@ -126,7 +126,7 @@ SIMD_BODY float grad_z(gboolean silu, float dy, float d, float s, float b)
     return dy * (sigmoid * simd_fma(z, 1.0f - sigmoid, 1.0f));
 }
 
-SIMD_BODY void grad_sums_rows(NetType type, gboolean silu, const GroupNormPart *p, gsize first, int rows)
+SIMD_BODY void grad_sums_rows(NetType type, gboolean silu, const KernelGroupNormRow *p, gsize first, int rows)
 {
     gsize xs = p->x_stride, ys = p->y_stride;
     gconstpointer x = simd_at_const(type, p->x, first * xs), dy = simd_at_const(type, p->dy, first * ys);
@@ -146,7 +146,7 @@ SIMD_BODY void grad_sums_rows(NetType type, gboolean silu, const GroupNormPart *
     }
 }
 
-SIMD_BODY void group_norm_grad_sums_body(NetType type, gboolean silu, const GroupNormPart *p)
+SIMD_BODY void group_norm_grad_sums_body(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     gsize r = 0;
     for (; r + ROWS <= p->rows; r += ROWS)
@@ -155,7 +155,7 @@ SIMD_BODY void group_norm_grad_sums_body(NetType type, gboolean silu, const Grou
         grad_sums_rows(type, silu, p, r, 1);
 }
 
-SIMD_BODY void grad_row(NetType type, gboolean silu, gboolean add, const GroupNormPart *p, gsize row)
+SIMD_BODY void grad_row(NetType type, gboolean silu, gboolean add, const KernelGroupNormRow *p, gsize row)
 {
     const float *m = p->m, *s = p->s, *b = p->b, *pp = p->p, *qq = p->q;
     gconstpointer x = simd_at_const(type, p->x, row * p->x_stride);
@@ -171,7 +171,7 @@ SIMD_BODY void grad_row(NetType type, gboolean silu, gboolean add, const GroupNo
     }
 }
 
-SIMD_BODY void group_norm_grad_body(NetType type, gboolean silu, const GroupNormPart *p)
+SIMD_BODY void group_norm_grad_body(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     if (p->add)
         for (gsize r = 0; r < p->rows; r++)
@@ -182,7 +182,7 @@ SIMD_BODY void group_norm_grad_body(NetType type, gboolean silu, const GroupNorm
 }
 
 #define ROW(op, name, suffix, type, silu, variant, target, needs, body, nmse)                                \
-    target static void name##_##suffix##_##variant(const GroupNormPart *p)                                   \
+    target static void name##_##suffix##_##variant(const KernelGroupNormRow *p)                              \
     {                                                                                                        \
         op##_##body(type, silu, p);                                                                          \
     }                                                                                                        \

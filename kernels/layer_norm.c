@@ -4,23 +4,13 @@
  * width. Two passes instead of sum and sum of squares: no cancellation. */
 #include "kernels/layer_norm.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 #include <math.h>
 
 enum { LANES = 32 };
-typedef struct {
-    gpointer y;
-    gconstpointer x, dy, add; /* backward: y is dx */
-    const float *gamma, *beta;
-    gsize c;
-    float eps;
-    float *mean, *rstd;                 /* written by forward, may be NULL */
-    const float *kept_mean, *kept_rstd; /* read by again and backward */
-} Norm;
-/* Rows begin .. end - 1. */
-typedef void (*NormFn)(const Norm *p, gsize begin, gsize end);
 
-static void apply_reference(NetType type, const Norm *p, gsize r, double mean, double rstd)
+static void apply_reference(NetType type, const KernelLayerNormRow *p, gsize r, double mean, double rstd)
 {
     for (gsize i = r * p->c; i < (r + 1) * p->c; i++) {
         double d = simd_load(type, p->x, i) - mean;
@@ -28,14 +18,14 @@ static void apply_reference(NetType type, const Norm *p, gsize r, double mean, d
     }
 }
 
-static void layer_norm_again_reference(NetType type, const Norm *p, gsize begin, gsize end)
+static void layer_norm_again_reference(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     for (gsize r = begin; r < end; r++)
         apply_reference(type, p, r, p->kept_mean[r], p->kept_rstd[r]);
 }
 
 /* The output is made from the rounded statistics, so that `again` repeats it. */
-static void layer_norm_reference(NetType type, const Norm *p, gsize begin, gsize end)
+static void layer_norm_reference(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     for (gsize r = begin; r < end; r++) {
         double sum = 0, square = 0;
@@ -55,7 +45,7 @@ static void layer_norm_reference(NetType type, const Norm *p, gsize begin, gsize
     }
 }
 
-static void layer_norm_backward_reference(NetType type, const Norm *p, gsize begin, gsize end)
+static void layer_norm_backward_reference(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     for (gsize r = begin; r < end; r++) {
         double mean = p->kept_mean[r], rstd = p->kept_rstd[r], sum = 0, dot = 0;
@@ -119,7 +109,7 @@ SIMD_BODY void row_apply(NetType type, gpointer y, gconstpointer x, const float 
         simd_store(type, y, i, simd_fma((simd_load(type, x, i) - mean) * rstd, gamma[i], beta[i]));
 }
 
-SIMD_BODY void layer_norm_body(NetType type, const Norm *p, gsize begin, gsize end)
+SIMD_BODY void layer_norm_body(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     for (gsize r = begin; r < end; r++) {
         gconstpointer x = simd_at_const(type, p->x, r * p->c);
@@ -133,7 +123,7 @@ SIMD_BODY void layer_norm_body(NetType type, const Norm *p, gsize begin, gsize e
     }
 }
 
-SIMD_BODY void layer_norm_again_body(NetType type, const Norm *p, gsize begin, gsize end)
+SIMD_BODY void layer_norm_again_body(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     for (gsize r = begin; r < end; r++)
         row_apply(type, simd_at(type, p->y, r * p->c), simd_at_const(type, p->x, r * p->c), p->gamma, p->beta,
@@ -161,7 +151,7 @@ SIMD_BODY void row_products(NetType type, gconstpointer dy, gconstpointer x, con
     *dot = (float)(join(d) / (double)c);
 }
 
-SIMD_BODY void layer_norm_backward_body(NetType type, const Norm *p, gsize begin, gsize end)
+SIMD_BODY void layer_norm_backward_body(NetType type, const KernelLayerNormRow *p, gsize begin, gsize end)
 {
     const float *gamma = p->gamma;
     for (gsize r = begin; r < end; r++) {
@@ -189,7 +179,7 @@ SIMD_BODY void layer_norm_backward_body(NetType type, const Norm *p, gsize begin
 }
 
 #define ROW(op, suffix, type, variant, target, needs, body, nmse)                                            \
-    target static void op##_##suffix##_##variant(const Norm *p, gsize begin, gsize end)                      \
+    target static void op##_##suffix##_##variant(const KernelLayerNormRow *p, gsize begin, gsize end)        \
     {                                                                                                        \
         op##_##body(type, p, begin, end);                                                                    \
     }                                                                                                        \
@@ -209,8 +199,8 @@ ROWS(bf16, NET_BF16, avx512, SIMD_AVX512, FLOW_CPU_AVX512, body, 1e-7)
 #endif
 
 typedef struct {
-    NormFn fn;
-    Norm p;
+    KernelLayerNormFn fn;
+    KernelLayerNormRow p;
 } Job;
 
 static void norm_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
@@ -229,7 +219,7 @@ void kernel_layer_norm(NetType type, gpointer y, gconstpointer x, const float *g
                        gsize rows, gsize c, float eps, float *mean, float *rstd)
 {
     Job job = {
-        SIMD_FIND_TYPE(NormFn, type, "layer_norm"),
+        SIMD_FIND_TYPE(KernelLayerNormFn, type, "layer_norm"),
         {.y = y, .x = x, .gamma = gamma, .beta = beta, .c = c, .eps = eps, .mean = mean, .rstd = rstd}};
     run(&job, rows);
 }
@@ -237,7 +227,7 @@ void kernel_layer_norm(NetType type, gpointer y, gconstpointer x, const float *g
 void kernel_layer_norm_again(NetType type, gpointer y, gconstpointer x, const float *gamma, const float *beta,
                              gsize rows, gsize c, const float *mean, const float *rstd)
 {
-    Job job = {SIMD_FIND_TYPE(NormFn, type, "layer_norm_again"),
+    Job job = {SIMD_FIND_TYPE(KernelLayerNormFn, type, "layer_norm_again"),
                {.y = y, .x = x, .gamma = gamma, .beta = beta, .c = c, .kept_mean = mean, .kept_rstd = rstd}};
     run(&job, rows);
 }
@@ -246,7 +236,7 @@ void kernel_layer_norm_backward(NetType type, gpointer dx, gconstpointer add, gc
                                 gconstpointer x, const float *gamma, gsize rows, gsize c, const float *mean,
                                 const float *rstd)
 {
-    Job job = {SIMD_FIND_TYPE(NormFn, type, "layer_norm_backward"),
+    Job job = {SIMD_FIND_TYPE(KernelLayerNormFn, type, "layer_norm_backward"),
                {.y = dx,
                 .x = x,
                 .dy = dy,

@@ -4,18 +4,11 @@
  * the threads. */
 #include "kernels/optimizer.h"
 #include "kernels/parallel.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 #include <math.h>
 
 enum { CHUNK = 32768, GROUP = 256, LANES = 16 };
-
-/* Elements begin .. end - 1 that are not finite; *first is lowered to the first of them. */
-typedef gsize (*CountFn)(gconstpointer x, gsize n);
-typedef double (*SumFn)(const float *x, gsize n);
-typedef struct {
-    float decay, beta1, grad1, beta2, grad2, rate, correction, eps, factor;
-} Update;
-typedef void (*UpdateFn)(const Update *u, float *p, float *m, float *v, const float *g, gsize n);
 
 static gboolean is_finite(NetType type, gconstpointer x, gsize i)
 {
@@ -62,7 +55,7 @@ SIMD_BODY double sum_squares_body(const float *x, gsize n)
     return sum;
 }
 
-static void adamw_reference(const Update *u, float *p, float *m, float *v, const float *g, gsize n)
+static void adamw_reference(const KernelAdamwRow *u, float *p, float *m, float *v, const float *g, gsize n)
 {
     for (gsize i = 0; i < n; i++) {
         double gradient = (double)u->factor * g[i];
@@ -73,9 +66,9 @@ static void adamw_reference(const Update *u, float *p, float *m, float *v, const
     }
 }
 
-SIMD_BODY void adamw_body(const Update *u, float *p, float *m, float *v, const float *g, gsize n)
+SIMD_BODY void adamw_body(const KernelAdamwRow *u, float *p, float *m, float *v, const float *g, gsize n)
 {
-    const Update c = *u;
+    const KernelAdamwRow c = *u;
     SIMD_LOOP
     for (gsize i = 0; i < n; i++) {
         float gradient = c.factor * g[i];
@@ -96,8 +89,8 @@ SIMD_BODY void adamw_body(const Update *u, float *p, float *m, float *v, const f
     {                                                                                                        \
         return sum_squares_##body(x, n);                                                                     \
     }                                                                                                        \
-    target static void adamw_f32_##variant(const Update *u, float *p, float *m, float *v, const float *g,    \
-                                           gsize n)                                                          \
+    target static void adamw_f32_##variant(const KernelAdamwRow *u, float *p, float *m, float *v,            \
+                                           const float *g, gsize n)                                          \
     {                                                                                                        \
         adamw_##body(u, p, m, v, g, n);                                                                      \
     }                                                                                                        \
@@ -117,7 +110,7 @@ UPDATE(avx512, SIMD_AVX512, FLOW_CPU_AVX512, body, 1e-24, 1e-13)
 #endif
 
 typedef struct {
-    CountFn fn;
+    KernelCountFn fn;
     NetType type;
     gconstpointer x;
     gsize bad, first; /* atomics: sums and minima, so the order of threads does not show */
@@ -141,7 +134,7 @@ static void count_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 gsize kernel_count_nonfinite(NetType type, gconstpointer x, gsize n, gsize *first)
 {
-    Count c = {SIMD_FIND_TYPE(CountFn, type, "count_nonfinite"), type, x, 0, n};
+    Count c = {SIMD_FIND_TYPE(KernelCountFn, type, "count_nonfinite"), type, x, 0, n};
     net_parallel_for(n, CHUNK, count_chunk, &c);
     if (first)
         *first = c.first;
@@ -149,7 +142,7 @@ gsize kernel_count_nonfinite(NetType type, gconstpointer x, gsize n, gsize *firs
 }
 
 typedef struct {
-    SumFn fn;
+    KernelSumSquaresFn fn;
     const float *x;
     double *sums;
 } Sum;
@@ -164,7 +157,7 @@ static void sum_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 double kernel_sum_squares(const float *x, gsize n)
 {
     double sums[GROUP], total = 0;
-    Sum s = {SIMD_FIND(SumFn, "sum_squares_f32"), NULL, sums};
+    Sum s = {SIMD_FIND(KernelSumSquaresFn, "sum_squares_f32"), NULL, sums};
     for (gsize i = 0; i < n; i += (gsize)GROUP * CHUNK) {
         gsize count = MIN((gsize)GROUP * CHUNK, n - i);
         s.x = x + i;
@@ -176,8 +169,8 @@ double kernel_sum_squares(const float *x, gsize n)
 }
 
 typedef struct {
-    UpdateFn fn;
-    Update u;
+    KernelAdamwFn fn;
+    KernelAdamwRow u;
     float *p, *m, *v;
     const float *g;
 } Adamw;
@@ -193,15 +186,15 @@ void kernel_adamw(const KernelAdamw *p, float *param, float *m, float *v, const 
 {
     g_assert(p->step > 0);
     double correction1 = 1 - pow(p->beta1, (double)p->step), correction2 = 1 - pow(p->beta2, (double)p->step);
-    Update u = {.decay = (float)(1 - p->lr * p->weight_decay),
-                .beta1 = (float)p->beta1,
-                .grad1 = (float)(1 - p->beta1),
-                .beta2 = (float)p->beta2,
-                .grad2 = (float)(1 - p->beta2),
-                .rate = (float)(p->lr / correction1),
-                .correction = (float)(1 / sqrt(correction2)),
-                .eps = (float)p->eps,
-                .factor = (float)p->factor};
-    Adamw a = {SIMD_FIND(UpdateFn, "adamw_f32"), u, param, m, v, grad};
+    KernelAdamwRow u = {.decay = (float)(1 - p->lr * p->weight_decay),
+                        .beta1 = (float)p->beta1,
+                        .grad1 = (float)(1 - p->beta1),
+                        .beta2 = (float)p->beta2,
+                        .grad2 = (float)(1 - p->beta2),
+                        .rate = (float)(p->lr / correction1),
+                        .correction = (float)(1 / sqrt(correction2)),
+                        .eps = (float)p->eps,
+                        .factor = (float)p->factor};
+    Adamw a = {SIMD_FIND(KernelAdamwFn, "adamw_f32"), u, param, m, v, grad};
     net_parallel_for(n, CHUNK, adamw_chunk, &a);
 }

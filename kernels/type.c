@@ -3,6 +3,7 @@
  * One scalar definition of each conversion says what is right; the vector rows give the same bits.
  * bf16 is plain integer arithmetic in every row: the processor's own bf16 conversion flushes denormals. */
 #include "kernels/type.h"
+#include "kernels/rows.h"
 #include "kernels/simd.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -68,7 +69,6 @@ float net_bf16_to_f32(guint16 x)
 /* -- rows: each handles n <= BLOCK elements and counts finite values that became infinite -- */
 
 enum { BLOCK = 1024 };
-typedef gsize (*ConvertFn)(void *dst, const void *src, gsize n);
 
 static gsize f32_to_f16_c(void *dst, const void *src, gsize n)
 {
@@ -185,14 +185,16 @@ FLOW_KERNEL(bf16_to_f32, avx2, FLOW_CPU_AVX2, bf16_to_f32_avx2, 0);
 FLOW_KERNEL(bf16_to_f32, avx512, FLOW_CPU_AVX512, bf16_to_f32_avx512, 0);
 #endif
 
-static ConvertFn to_f32(NetType type)
+static KernelConvertFn to_f32(NetType type)
 {
-    return type == NET_BF16 ? SIMD_FIND(ConvertFn, "bf16_to_f32") : SIMD_FIND(ConvertFn, "f16_to_f32");
+    return type == NET_BF16 ? SIMD_FIND(KernelConvertFn, "bf16_to_f32")
+                            : SIMD_FIND(KernelConvertFn, "f16_to_f32");
 }
 
-static ConvertFn from_f32(NetType type)
+static KernelConvertFn from_f32(NetType type)
 {
-    return type == NET_BF16 ? SIMD_FIND(ConvertFn, "f32_to_bf16") : SIMD_FIND(ConvertFn, "f32_to_f16");
+    return type == NET_BF16 ? SIMD_FIND(KernelConvertFn, "f32_to_bf16")
+                            : SIMD_FIND(KernelConvertFn, "f32_to_f16");
 }
 
 /* The two 16-bit types have no direct way: f32 holds every value of both. */

@@ -1,0 +1,309 @@
+/* Every row of the kernel table against the plain C row of its operation.
+ *
+ *   check              all rows, all sizes, alignments and patterns
+ *   check --seed N     other random numbers
+ *   check --bench [OP] speed of every row on one thread, beside the memory bandwidth of the same minute
+ *
+ * A row passes when its outputs have a normalised mean square error within its own limit, over all sizes of
+ * a pattern together, are inf and NaN where the reference is, and nothing outside them is written.
+ * @label short
+ * @timeout 60
+ */
+#include "kernels/kernel.h"
+#include "kernels/parallel.h"
+#include "kernels/philox.h"
+#include "rows.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 64, PATTERNS = 5, SPECIALS = 4, MAX_IN = 8, MAX_OUT = 4 };
+static guint64 seed = 1;
+
+/* -- tensors between guard bytes -- */
+
+typedef struct {
+    guint8 *base, *data;
+    gsize nbytes;
+} Buffer;
+
+static Buffer buffer_new(const Tensor *t, gsize offset)
+{
+    Buffer b = {.nbytes = net_type_bytes(t->type, t->n)};
+    b.base = g_aligned_alloc(1, b.nbytes + 2 * GUARD + 64, 64);
+    memset(b.base, 0xA5, b.nbytes + 2 * GUARD + 64);
+    b.data = b.base + GUARD + net_type_bytes(t->type, offset);
+    return b;
+}
+
+static gboolean buffer_guarded(const Buffer *b)
+{
+    for (guint i = 1; i <= GUARD / 2; i++)
+        if (b->data[-(gssize)i] != 0xA5 || b->data[b->nbytes + i - 1] != 0xA5)
+            return FALSE;
+    return TRUE;
+}
+
+static float value(guint pattern, Values values, float u, gsize i)
+{
+    static const float special[] = {INFINITY, -INFINITY, NAN};
+    float x = u;
+    if (pattern == 1)
+        x = values == SMALL ? 3 * u : 40 * u * fabsf(u);
+    else if (pattern == 2)
+        x = values == SMALL ? u : 1e4f * u;
+    else if (pattern == 3)
+        x = i % 3 ? u * 1e-39f : u * 3;
+    else if (pattern == SPECIALS && values == ANY && fabsf(u) < 0.1f)
+        x = special[i % 3];
+    return values == POSITIVE ? fabsf(x) + 0.01f : x;
+}
+
+static void buffer_fill(Buffer *b, const Tensor *t, guint pattern, guint64 stream)
+{
+    g_autofree float *x = g_new(float, t->n + 1);
+    philox_uniform(seed, stream, 0, x, t->n);
+    for (gsize i = 0; i < t->n; i++)
+        x[i] = value(pattern, t->values, 2 * x[i] - 1, i);
+    net_convert(b->data, t->type, x, NET_F32, t->n);
+}
+
+/* -- judging -- */
+
+typedef struct {
+    double error[MAX_OUT], power[MAX_OUT];
+    const char *fault;
+} Verdict;
+
+static float element(const Buffer *b, NetType type, gsize i)
+{
+    guint16 h;
+    float f;
+    if (type == NET_F32) {
+        memcpy(&f, b->data + 4 * i, 4);
+        return f;
+    }
+    memcpy(&h, b->data + 2 * i, 2);
+    return type == NET_BF16 ? net_bf16_to_f32(h) : net_f16_to_f32(h);
+}
+
+static void compare(Verdict *v, guint output, const Tensor *t, const Buffer *expected, const Buffer *got)
+{
+    for (gsize i = 0; i < t->n; i++) {
+        float a = element(expected, t->type, i), b = element(got, t->type, i);
+        if (isnan(a) != isnan(b) || isinf(a) != isinf(b) || (isinf(a) && a != b))
+            v->fault = "inf or nan differ";
+        if (!isfinite(a) || !isfinite(b))
+            continue;
+        v->error[output] += ((double)a - b) * ((double)a - b);
+        v->power[output] += (double)a * a;
+    }
+    if (!buffer_guarded(got) || !buffer_guarded(expected))
+        v->fault = "wrote outside its output";
+}
+
+static double verdict_nmse(const Verdict *v)
+{
+    double worst = 0;
+    for (guint i = 0; i < MAX_OUT; i++)
+        if (v->error[i] > 0)
+            worst = MAX(worst, v->error[i] / MAX(v->power[i], G_MINDOUBLE));
+    return worst;
+}
+
+/* -- calling -- */
+
+typedef struct {
+    Plan plan;
+    Buffer in[MAX_IN], out[MAX_OUT];
+    void *in_data[MAX_IN], *out_data[MAX_OUT];
+} Call;
+
+static void call_prepare(Call *c, const Op *op, NetType type, gsize size, gsize offset, guint pattern)
+{
+    memset(c, 0, sizeof *c);
+    c->plan.type = type;
+    op->plan(&c->plan, size);
+    for (guint i = 0; i < MAX_IN; i++) {
+        if (!c->plan.in[i].n)
+            continue;
+        c->in[i] = buffer_new(&c->plan.in[i], offset + i % 2);
+        buffer_fill(&c->in[i], &c->plan.in[i], pattern, 1 + i);
+        c->in_data[i] = c->in[i].data;
+    }
+    for (guint i = 0; i < MAX_OUT; i++) {
+        if (!c->plan.out[i].n)
+            continue;
+        c->out[i] = buffer_new(&c->plan.out[i], offset);
+        if (c->plan.out[i].start)
+            buffer_fill(&c->out[i], &c->plan.out[i], pattern, 100 + i);
+        c->out_data[i] = c->out[i].data;
+    }
+}
+
+static void call_clear(Call *c)
+{
+    for (guint i = 0; i < MAX_IN; i++)
+        g_aligned_free(c->in[i].base);
+    for (guint i = 0; i < MAX_OUT; i++)
+        g_aligned_free(c->out[i].base);
+}
+
+static void check_once(const Op *op, const FlowKernel *row, const FlowKernel *reference, NetType type,
+                       gsize size, gsize offset, guint pattern, Verdict *v)
+{
+    Call a, b;
+    call_prepare(&a, op, type, size, offset, pattern);
+    call_prepare(&b, op, type, size, offset, pattern);
+    op->call(reference->fn, &a.plan, a.in_data, a.out_data);
+    op->call(row->fn, &b.plan, b.in_data, b.out_data);
+    for (guint i = 0; i < MAX_OUT; i++)
+        if (a.plan.out[i].n)
+            compare(v, i, &a.plan.out[i], &a.out[i], &b.out[i]);
+    call_clear(&a);
+    call_clear(&b);
+}
+
+static gboolean check_row(const Op *op, const FlowKernel *row, const FlowKernel *reference, NetType type)
+{
+    static const gsize sizes[] = {1, 2, 7, 8, 9, 15, 31, 320, 1280, 4097};
+    double worst = 0;
+    const char *fault = NULL;
+    for (guint pattern = 0; pattern < PATTERNS; pattern++) {
+        Verdict v = {0};
+        if (pattern == SPECIALS && !op->specials)
+            continue;
+        for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
+            for (gsize offset = 0; offset < (sizes[s] < 1000 ? 3 : 1); offset++)
+                check_once(op, row, reference, type, sizes[s], offset, pattern, &v);
+        worst = MAX(worst, verdict_nmse(&v));
+        fault = v.fault ? v.fault : fault;
+    }
+    gboolean ok = !fault && worst <= row->max_nmse;
+    printf("%s %s.%s: nmse %.1e, limit %.0e%s%s\n", ok ? "ok  " : "FAIL", row->op, row->variant, worst,
+           row->max_nmse, fault ? ", " : "", fault ? fault : "");
+    return ok;
+}
+
+/* -- finding -- */
+
+static const Op *op_of(const FlowKernel *row, NetType *type)
+{
+    for (guint i = 0; i < G_N_ELEMENTS(check_ops); i++) {
+        gsize n = strlen(check_ops[i].op);
+        if (strncmp(row->op, check_ops[i].op, n))
+            continue;
+        const char *rest = row->op + n;
+        if (strstr(row->op, "_to_") && !*rest)
+            *type = strstr(row->op, "bf16") ? NET_BF16 : NET_F16;
+        else if (!strcmp(rest, "_f32"))
+            *type = NET_F32;
+        else if (!strcmp(rest, "_bf16"))
+            *type = NET_BF16;
+        else
+            continue;
+        return &check_ops[i];
+    }
+    return NULL;
+}
+
+static const FlowKernel *reference_of(const char *op)
+{
+    guint n;
+    const FlowKernel *rows = flow_kernels(&n), *found = NULL;
+    for (guint i = 0; i < n; i++)
+        if (!rows[i].needs && !strcmp(rows[i].op, op)) {
+            g_assert_null(found); /* one reference an operation */
+            found = &rows[i];
+        }
+    return found;
+}
+
+/* -- speed -- */
+
+static double best_seconds(const Op *op, const FlowKernel *row, Call *c)
+{
+    double best = INFINITY, spent = 0;
+    while (spent < 0.15) {
+        gint64 start = g_get_monotonic_time();
+        op->call(row->fn, &c->plan, c->in_data, c->out_data);
+        double seconds = MAX(1e-6, (double)(g_get_monotonic_time() - start) * 1e-6);
+        best = MIN(best, seconds);
+        spent += seconds;
+    }
+    return best;
+}
+
+/* Bytes a second of y = -1.7 x: one stream in, one out, nothing to compute. */
+static double bandwidth(void)
+{
+    NetType type;
+    const FlowKernel *row = reference_of("scale_f32");
+    const Op *op = op_of(row, &type);
+    FlowKernel best = {.fn = flow_kernel_find("scale_f32")};
+    Call c;
+    call_prepare(&c, op, type, BENCH, 0, 0);
+    double seconds = best_seconds(op, &best, &c);
+    call_clear(&c);
+    return 8.0 * BENCH / seconds;
+}
+
+static void bench_row(const Op *op, const FlowKernel *row, NetType type)
+{
+    Call c;
+    call_prepare(&c, op, type, BENCH, 0, 0);
+    double bytes = 0;
+    for (guint i = 0; i < MAX_IN; i++)
+        bytes += (double)c.in[i].nbytes;
+    for (guint i = 0; i < MAX_OUT; i++)
+        bytes += (double)c.out[i].nbytes * (c.plan.out[i].start ? 2 : 1);
+    double roof = bandwidth(), seconds = best_seconds(op, row, &c);
+    if (c.plan.flops > 0)
+        printf("%-32s %-12s %8.1f GFLOP/s\n", row->op, row->variant, c.plan.flops / seconds * 1e-9);
+    else
+        printf("%-32s %-12s %8.1f GB/s %4.0f %% of %.1f GB/s\n", row->op, row->variant,
+               bytes / seconds * 1e-9, 100 * bytes / seconds / roof, roof * 1e-9);
+    call_clear(&c);
+}
+
+int main(int argc, char **argv)
+{
+    guint n, failed = 0, missing = 0, ran = 0;
+    const char *only = NULL;
+    gboolean bench = FALSE;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--bench"))
+            bench = TRUE;
+        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+            seed = g_ascii_strtoull(argv[++i], NULL, 10);
+        else
+            only = argv[i];
+    }
+    printf("seed %" G_GUINT64_FORMAT "\n", seed);
+    const FlowKernel *rows = flow_kernels(&n);
+    g_assert_cmpuint(n, >, 0);
+    for (guint i = 0; i < n; i++) {
+        NetType type;
+        const FlowKernel *reference = reference_of(rows[i].op);
+        const Op *op = op_of(&rows[i], &type);
+        if (only && !strstr(rows[i].op, only))
+            continue;
+        if (!op || !reference) {
+            printf("FAIL %s.%s: %s\n", rows[i].op, rows[i].variant,
+                   op ? "no reference row" : "not known to the checker");
+            failed++;
+        } else if (rows[i].needs & ~flow_cpu()) {
+            printf("not supported: %s.%s\n", rows[i].op, rows[i].variant);
+            missing++;
+        } else if (bench) {
+            bench_row(op, &rows[i], type);
+        } else {
+            ran++;
+            failed += !check_row(op, &rows[i], reference, type);
+        }
+    }
+    if (!bench)
+        printf("%u rows checked, %u failed, %u not supported by this machine\n", ran, failed, missing);
+    return failed != 0;
+}
