@@ -216,6 +216,15 @@ gboolean flow_node_is_set(FlowNode *node, const char *param);
 gpointer flow_node_shared(FlowNode *other, const char *type, GError **error);
 /* The only node of the graph with this stage, or NULL (none or several). [graph] */
 FlowNode *flow_node_find(FlowNode *node, const char *stage);
+/* A parameter of another node, by its type (gint64 *, double *, char **, ...); NULL if it has none of that
+ * name. [graph] */
+static inline gconstpointer flow_node_param(FlowNode *other, const char *param)
+{
+    for (const FlowParam *p = flow_node_stage(other)->params; p && p->name; p++)
+        if (g_str_equal(p->name, param))
+            return (const char *)flow_node_state(other) + p->offset;
+    return NULL;
+}
 /* Is there a path of edges from `a` to `b`? Feedback edges do not count. [graph] */
 gboolean flow_node_leads_to(FlowNode *a, FlowNode *b);
 /* For describe(): replace what a port needs, gives, drops. `port` is its name. Copies the list. [graph] */
