@@ -17,6 +17,7 @@ typedef struct {
     gboolean down_attention[MODEL_LEVELS], up_attention[MODEL_LEVELS];
     float eps;
     gint64 sample_size;
+    gboolean linear_projection; /* proj_in and proj_out are linears (SD2, SDXL), not 1x1 convolutions */
     gboolean text_time;
     gint64 time_dim, class_dim; /* SDXL: addition_time_embed_dim, projection_class_embeddings_input_dim */
 } UnetConfig;
@@ -47,9 +48,10 @@ typedef struct {
     char *unet_file, *vae_file, *text_file[2], *tokenizer[2]; /* absolute */
 } Model;
 
-/* Opens a diffusers folder; every config value that we do not support is an error that names it. */
+/* Opens a diffusers folder and compares the headers of its files with its configuration; every value that we
+ * do not support and every tensor that is missing, unexpected or of another shape is named. */
 Model *model_open(const char *path, GError **error);
-void model_free(Model *model);
+void model_free(Model *model);               /* NULL is fine */
 const char *model_kind_name(ModelKind kind); /* "SD1.x", ... */
 /* Image pixels per latent pixel and side. */
 gint64 model_vae_factor(const Model *model);
@@ -57,11 +59,15 @@ gint64 model_vae_factor(const Model *model);
 gint64 model_resolution(const Model *model);
 /* Latent sides must be multiples of this. */
 gint64 model_latent_step(const Model *model);
-/* XXH3 (hex, new) that changes when the weights of a part do: size, header and a sample of every tensor.
- * part: "unet", "vae", "text". */
+/* Parts are called "unet", "vae", "vae.encoder", "vae.decoder", "text" (all encoders), "text.0", "text.1".
+ *
+ * XXH3 (hex, new) that changes when a part does: configuration, header and a sample of every tensor. */
 char *model_part_hash(const Model *model, const char *part, GError **error);
-/* Bytes that a part takes once loaded as `type`. */
+/* Bytes that a part takes once loaded as `type`. 0 = error. */
 gsize model_part_bytes(const Model *model, const char *part, NetType type, GError **error);
+/* Tensors of a part without memory (net_weights_new_dry), to build and plan nets from before anything is
+ * loaded. Returns new. */
+NetWeights *model_outline(const Model *model, const char *part, NetType type, GError **error);
 
 /* Loads a part: matrices and kernels as `type`, vectors as f32; tensor by tensor, never two copies.
  * Missing and unexpected tensors are reported by name, all of them. */

@@ -97,25 +97,47 @@ static gboolean is_float(int type)
     return type == NET_F32 || type == NET_BF16 || type == NET_F16;
 }
 
-gboolean safe_read(SafeFile *file, const SafeTensor *tensor, void *dst, NetType type, GError **error)
+static gboolean read_failed(const SafeFile *file, const SafeTensor *tensor, GError **error)
 {
+    const char *why = errno ? g_strerror(errno) : "the file was cut short";
     g_autofree char *name = safe__shown(tensor->name);
-    if (!is_float(tensor->type) || !is_float((int)type))
+    return safe__fail(error, file->path, MODEL_ERROR_IO, "cannot read tensor %s: %s", name, why);
+}
+
+gboolean safe_read_bytes(const SafeFile *file, const SafeTensor *tensor, guint64 at, void *dst, gsize n,
+                         GError **error)
+{
+    g_return_val_if_fail(at <= tensor->nbytes && n <= tensor->nbytes - at, FALSE);
+    return safe__read_at(file->fd, dst, n, tensor->offset + at) || read_failed(file, tensor, error);
+}
+
+gboolean safe_read_range(SafeFile *file, const SafeTensor *tensor, gint64 first, gint64 count, void *dst,
+                         NetType type, GError **error)
+{
+    g_return_val_if_fail(first >= 0 && count >= 0 && count <= tensor->count - first, FALSE);
+    if (!is_float(tensor->type) || !is_float((int)type)) {
+        g_autofree char *name = safe__shown(tensor->name);
         return safe__fail(error, file->path, MODEL_ERROR_UNSUPPORTED,
                           "dtype %s of tensor %s not supported here (F32, F16 or BF16 expected)",
                           tensor->dtype, name);
-    gsize from = net_type_bytes((NetType)tensor->type, 1), to = net_type_bytes(type, 1);
-    gsize step = CHUNK / from, n = (gsize)tensor->count;
-    gboolean same = tensor->type == (int)type;
+    }
+    const gsize from = net_type_bytes((NetType)tensor->type, 1), to = net_type_bytes(type, 1);
+    const gsize step = CHUNK / from, n = (gsize)count;
+    const guint64 begin = tensor->offset + (guint64)first * from;
+    const gboolean same = tensor->type == (int)type;
     g_autofree guint8 *buffer = same ? NULL : g_malloc(MIN(CHUNK, MAX(n, 1) * from));
     for (gsize i = 0; i < n; i += step) {
         gsize now = MIN(step, n - i);
         char *out = (char *)dst + i * to;
-        if (!safe__read_at(file->fd, same ? (void *)out : buffer, now * from, tensor->offset + i * from))
-            return safe__fail(error, file->path, MODEL_ERROR_IO, "cannot read tensor %s: %s", name,
-                              errno ? g_strerror(errno) : "the file was cut short");
+        if (!safe__read_at(file->fd, same ? (void *)out : buffer, now * from, begin + i * from))
+            return read_failed(file, tensor, error);
         if (!same)
             net_convert(out, type, buffer, (NetType)tensor->type, now);
     }
     return TRUE;
+}
+
+gboolean safe_read(SafeFile *file, const SafeTensor *tensor, void *dst, NetType type, GError **error)
+{
+    return safe_read_range(file, tensor, 0, tensor->count, dst, type, error);
 }

@@ -40,6 +40,13 @@ const void *safe_data(const SafeFile *file, const SafeTensor *tensor);
  * `dst` has room for count elements. */
 gboolean safe_read(SafeFile *file, const SafeTensor *tensor, void *dst, NetType type, GError **error);
 
+/* The same for `count` elements from element `first` on. */
+gboolean safe_read_range(SafeFile *file, const SafeTensor *tensor, gint64 first, gint64 count, void *dst,
+                         NetType type, GError **error);
+/* n bytes as they are, from byte `at` of the tensor on. */
+gboolean safe_read_bytes(const SafeFile *file, const SafeTensor *tensor, guint64 at, void *dst, gsize n,
+                         GError **error);
+
 typedef struct {
     const char *name;
     NetType type; /* what is written */
