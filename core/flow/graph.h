@@ -20,7 +20,7 @@ G_BEGIN_DECLS
 
 typedef struct {
     const FlowStage *stage;
-    char *file;
+    char *file; /* NULL: compiled into the program */
 } FlowPlugin;
 
 /* Folders searched, first wins on equal real paths; two different files with one stage name are refused:
@@ -31,6 +31,8 @@ void flow_plugins_add_folder(const char *folder);
 const FlowPlugin *flow_plugin_find(const char *name, GError **error);
 /* Names of all stages on the path, sorted, NULL-terminated. Returns new. */
 char **flow_plugin_list(void);
+/* Adds a stage that is compiled into the program (tests). Checked like any other. */
+gboolean flow_plugin_add(const FlowStage *stage, GError **error);
 /* Loads a .so by path, for `inspect FILE.so` and tests. */
 const FlowPlugin *flow_plugin_load(const char *file, GError **error);
 

@@ -211,6 +211,8 @@ static gboolean is_full(const FlowRing *r, gsize nbytes)
 
 static FlowStatus reserve_locked(FlowRing *r, gsize nbytes, guint64 *ticket)
 {
+    if (self)
+        atomic_store(&self->nbytes, nbytes);
     while (is_full(r, nbytes) && !r->aborted && !r->consumer_gone && !r->cut)
         wait_on(r, &r->not_full, FLOW_WAIT_FULL);
     if (r->aborted)
@@ -393,6 +395,14 @@ void flow_ring_grow(FlowRing *r, guint32 capacity)
         pthread_cond_broadcast(&r->not_full);
     }
     pthread_mutex_unlock(&r->lock);
+}
+
+gboolean flow_ring_full(FlowRing *r, gsize nbytes)
+{
+    pthread_mutex_lock(&r->lock);
+    gboolean full = is_full(r, nbytes) && !r->aborted && !r->consumer_gone && !r->cut;
+    pthread_mutex_unlock(&r->lock);
+    return full;
 }
 
 void flow_ring_stats(FlowRing *r, FlowRingStats *stats)

@@ -13,6 +13,7 @@ typedef enum { FLOW_WAIT_NONE, FLOW_WAIT_FULL, FLOW_WAIT_EMPTY, FLOW_WAIT_EXITED
 typedef struct {
     _Atomic(int) kind;
     _Atomic(FlowRing *) ring;
+    _Atomic(gsize) nbytes;          /* of the item that waits for space, 0 = not known */
     _Atomic(guint64) busy_since_ns; /* inside process() since, 0 = not */
     _Atomic(guint64) wait_full_ns, wait_empty_ns;
 } FlowWait;
@@ -55,6 +56,8 @@ void flow_ring_abort(FlowRing *ring);         /* both sides get FLOW_CANCELLED *
 void flow_ring_cut(FlowRing *ring);
 /* Raises the capacity, and the byte limit in proportion (artificial deadlock, graph key on_stall = grow). */
 void flow_ring_grow(FlowRing *ring, guint32 capacity);
+/* Would an item of `nbytes` (0 = not known) have to wait? For the watchdog. */
+gboolean flow_ring_full(FlowRing *ring, gsize nbytes);
 void flow_ring_stats(FlowRing *ring, FlowRingStats *stats);
 
 G_END_DECLS
