@@ -33,7 +33,7 @@ function(loraflow_stage name)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stages
     INSTALL_RPATH "$ORIGIN/../..")
   target_link_libraries(stage_${name} PRIVATE loraflow loraflow_flags ${targets})
-  target_link_options(stage_${name} PRIVATE -Wl,-z,defs)
+  target_link_options(stage_${name} PRIVATE ${LORAFLOW_NO_UNDEFINED})
   install(TARGETS stage_${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/loraflow/stages)
 endfunction()
 

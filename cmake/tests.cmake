@@ -4,6 +4,7 @@
 # tests/sh/NAME.sh      whole-program tests; exit 77 is a skip with its reason on stdout
 # A comment line " * @label A B" (C) or "# @label A B" (shell) adds labels,
 # "@timeout N" sets the seconds; "@link X" links a pkg-config package.
+# tests/fuzz/NAME.c     a fuzz target; its test replays tests/fuzz/corpus/NAME with small mutations
 # Label "short" marks what the sanitizer builds run; "slow" runs only with ./dev test --all.
 set(test_env
   "LORAFLOW=$<IF:$<TARGET_EXISTS:loraflow-cli>,${CMAKE_BINARY_DIR}/loraflow,>"
@@ -60,4 +61,24 @@ foreach(src ${scripts})
   cmake_path(GET src STEM name)
   add_test(NAME sh.${name} COMMAND bash ${src} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   loraflow_test_properties(sh.${name} ${src})
+endforeach()
+
+# With LORAFLOW_FUZZ the targets are libFuzzer's and the tests fuzz for a few seconds from the corpus.
+file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*.c)
+list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/tests/fuzz/driver.c)
+foreach(src ${sources})
+  cmake_path(GET src STEM name)
+  set(corpus ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name})
+  add_executable(fuzz_${name} ${src})
+  set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(fuzz_${name} PRIVATE loraflow loraflow_flags PkgConfig::JANSSON m)
+  if(LORAFLOW_FUZZ)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/corpus/${name})
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name} -max_total_time=10 -timeout=5 ${CMAKE_BINARY_DIR}/corpus/${name} ${corpus})
+  else()
+    target_sources(fuzz_${name} PRIVATE tests/fuzz/driver.c)
+    add_test(NAME fuzz.${name} COMMAND fuzz_${name} ${corpus})
+  endif()
+  loraflow_test_properties(fuzz.${name} ${src})
 endforeach()

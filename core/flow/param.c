@@ -69,7 +69,7 @@ static char *limit_text(const FlowParam *param, double x)
 {
     if (param->type == FLOW_P_SIZE && x >= 0 && x < 18446744073709551616.0)
         return size_text((guint64)x);
-    if (param->type == FLOW_P_INT && fabs(x) < 1e15)
+    if (x == floor(x) && fabs(x) < (param->type == FLOW_P_INT ? 1e16 : 1e7))
         return g_strdup_printf("%.0f", x);
     return float_text(x);
 }
