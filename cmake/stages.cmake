@@ -1,6 +1,7 @@
 # Every stages/NAME.c (or folder stages/NAME/) is the plugin NAME. A comment line
 # " * @link A B" names what it needs: pkg-config packages, or a plain library name.
-# A stage whose library is missing is reported and left out; the build goes on.
+# A stage whose library is missing is reported and left out; the build goes on. " * @optional A" is for a library
+# without which the stage can do less: where it is found, HAVE_A is defined.
 file(GLOB stage_src CONFIGURE_DEPENDS stages/*.c)
 file(GLOB stage_dir LIST_DIRECTORIES true CONFIGURE_DEPENDS stages/*)
 
@@ -28,7 +29,27 @@ function(loraflow_stage name)
     endif()
     list(APPEND targets PkgConfig::${id})
   endforeach()
+  set(options "")
+  foreach(src ${ARGN})
+    file(STRINGS ${src} line REGEX "^ \\* @optional " LIMIT_COUNT 1)
+    string(REGEX REPLACE "^ \\* @optional +" "" line "${line}")
+    separate_arguments(line)
+    list(APPEND options ${line})
+  endforeach()
+  set(defines "")
+  foreach(option ${options})
+    string(MAKE_C_IDENTIFIER "${option}" id)
+    string(TOUPPER "${id}" id)
+    pkg_check_modules(STAGE_${id} QUIET IMPORTED_TARGET ${option})
+    if(STAGE_${id}_FOUND)
+      list(APPEND targets PkgConfig::STAGE_${id})
+      list(APPEND defines HAVE_${id})
+    else()
+      message(STATUS "stage ${name}: built without '${option}'")
+    endif()
+  endforeach()
   add_library(stage_${name} MODULE ${ARGN})
+  target_compile_definitions(stage_${name} PRIVATE ${defines})
   set_target_properties(stage_${name} PROPERTIES PREFIX "" OUTPUT_NAME ${name} C_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/stages
     INSTALL_RPATH "$ORIGIN/../..")

@@ -24,6 +24,8 @@ enum {
     X(PATH, "path", NET_U8, "", FLOW_FIELD_STRING | FLOW_FIELD_NOKEY, "file name of the picture")            \
     X(FILE_ID, "file_id", NET_I64, "5", 0, "device, inode, size, mtime ns, ctime ns")                        \
     X(CAPTION, "caption", NET_U8, "", FLOW_FIELD_STRING, "caption as it is trained in this use")             \
+    X(CAPTION_FULL, "caption_full", NET_U8, "", FLOW_FIELD_STRING | FLOW_FIELD_NOKEY,                        \
+      "caption of the picture where a dropout or a shuffle may make `caption` differ")                       \
     X(SOURCE_SIZE, "source_size", NET_I32, "2", 0,                                                           \
       "height, width of the picture after EXIF orientation, px")                                             \
     X(ROLE, "role", NET_I32, "1", FLOW_FIELD_NOKEY, "0 train, 1 validate")                                   \

@@ -32,7 +32,9 @@ struct FlowPlan {
     gint64 longest_tokens;
     gboolean encoders_stay; /* a cache cannot hold the set: encoders live beside the U-Net */
     gsize item_bytes;       /* of one item as it leaves the node that ran last (largest) */
-    gpointer reserved[8];
+    gint64 source_pixels;   /* of the largest picture file */
+    gint64 source_bytes;    /* of the largest picture file */
+    gpointer reserved[6];
 };
 
 /* Bytes that `node` holds in `phase` at `place`; `what` is "arena", "weights", "adapters", "optimizer",
