@@ -96,16 +96,16 @@ static FlowStatus compare_cursors(FlowCtx *ctx)
 static FlowStatus ended(FlowCtx *ctx, guint which)
 {
     FlowNode *node = ctx->node;
-    for (guint i = 0; node->in_step && !node->graph->stopping && i < node->n_in; i++) {
+    for (guint i = 0; node->in_step && i < node->n_in; i++) {
         gpointer item = NULL;
-        if (i == which || !flow__flows(&node->in[i]))
+        if (node->graph->stopping || node->graph->cancelled || i == which || !flow__flows(&node->in[i]))
             continue;
         while (!ctx->in[i] && flow_ring_pop(node->in[i].ring, &item) == FLOW_OK)
             if (((FlowItem *)item)->kind == FLOW_MARK)
                 flow_item_unref(item);
             else
                 ctx->in[i] = item;
-        if (!ctx->in[i])
+        if (!ctx->in[i] || node->graph->cancelled)
             continue;
         g_autofree char *label = flow_item_label(ctx->in[i]);
         flow_node_warn(node, "the input '%s' ended before '%s': %s and what follows it is not used",

@@ -134,44 +134,89 @@ GPtrArray *flow__dead_workers(FlowGraph *graph)
     return dead;
 }
 
+/* -- what to say --------------------------------------------------------------------- */
+
+/* What a dead worker waits for; NULL if that is another worker of its node. */
+static FlowPortState *waited_for(const FlowCtx *ctx)
+{
+    return ctx->hold == FLOW_HOLD_NONE ? port_of_ring(ctx->node->graph, ctx->wait.ring) : NULL;
+}
+
+static gboolean waits_for_node(const FlowCtx *ctx, const FlowNode *node)
+{
+    const FlowPortState *port = waited_for(ctx);
+    if (!port)
+        return FALSE;
+    if (ctx->wait.kind == FLOW_WAIT_FULL)
+        return port->node == node;
+    for (guint l = 0; l < port->links->len; l++)
+        if (((FlowLink *)g_ptr_array_index(port->links, l))->edge.from == node)
+            return TRUE;
+    return FALSE;
+}
+
+/* Leaves the cycle: takes out, again and again, those that nobody else waits for. */
+static GPtrArray *cycle_of(GPtrArray *dead)
+{
+    GPtrArray *cycle = g_ptr_array_new();
+    for (guint i = 0; i < dead->len; i++)
+        if (waited_for(g_ptr_array_index(dead, i)))
+            g_ptr_array_add(cycle, g_ptr_array_index(dead, i));
+    for (guint i = 0; i < cycle->len;) {
+        const FlowNode *node = ((FlowCtx *)g_ptr_array_index(cycle, i))->node;
+        gboolean wanted = FALSE;
+        for (guint k = 0; k < cycle->len && !wanted; k++)
+            wanted = waits_for_node(g_ptr_array_index(cycle, k), node);
+        if (wanted) {
+            i++;
+        } else {
+            g_ptr_array_remove_index(cycle, i);
+            i = 0;
+        }
+    }
+    return cycle;
+}
+
+static void append_waiter(GString *text, const FlowCtx *ctx)
+{
+    const FlowPortState *port = waited_for(ctx);
+    gboolean full = ctx->wait.kind == FLOW_WAIT_FULL;
+    FlowRingStats stats;
+    flow_ring_stats(port->ring, &stats);
+    g_string_append_printf(text, " [%s] waits for %s on %s (%u of %u", ctx->node->name,
+                           full                        ? "space"
+                           : flow__port_feedback(port) ? "feedback"
+                                                       : "items",
+                           flow_ring_name(port->ring), stats.fill, stats.capacity);
+    if (full && stats.fill < stats.capacity)
+        g_string_append_printf(text, ", %" G_GUINT64_FORMAT " bytes", stats.bytes);
+    g_string_append(text, ");");
+}
+
 char *flow__dead_text(GPtrArray *dead)
 {
+    g_autoptr(GPtrArray) cycle = cycle_of(dead);
     GString *text = g_string_new("deadlock:");
-    for (guint i = 0; i < dead->len; i++) {
-        FlowCtx *ctx = g_ptr_array_index(dead, i);
-        FlowPortState *port = port_of_ring(ctx->node->graph, ctx->wait.ring);
-        FlowRingStats stats;
-        if (ctx->hold != FLOW_HOLD_NONE || !port)
-            continue;
-        flow_ring_stats(port->ring, &stats);
-        gboolean full = ctx->wait.kind == FLOW_WAIT_FULL;
-        g_string_append_printf(text, " [%s] waits for %s on %s (%u of %u", ctx->node->name,
-                               full                        ? "space"
-                               : flow__port_feedback(port) ? "feedback"
-                                                           : "items",
-                               flow_ring_name(port->ring), stats.fill, stats.capacity);
-        if (full && stats.fill < stats.capacity)
-            g_string_append_printf(text, ", %" G_GUINT64_FORMAT " bytes", stats.bytes);
-        g_string_append(text, ");");
-    }
+    for (guint i = 0; i < cycle->len; i++)
+        append_waiter(text, g_ptr_array_index(cycle, i));
     g_string_truncate(text, text->len - 1);
     return g_string_free(text, FALSE);
 }
 
 FlowPortState *flow__dead_ring(GPtrArray *dead)
 {
+    g_autoptr(GPtrArray) cycle = cycle_of(dead);
     FlowPortState *smallest = NULL;
     guint32 least = G_MAXUINT32;
-    for (guint i = 0; i < dead->len; i++) {
-        FlowCtx *ctx = g_ptr_array_index(dead, i);
-        FlowPortState *port = port_of_ring(ctx->node->graph, ctx->wait.ring);
+    for (guint i = 0; i < cycle->len; i++) {
+        const FlowCtx *ctx = g_ptr_array_index(cycle, i);
         FlowRingStats stats;
-        if (ctx->hold != FLOW_HOLD_NONE || ctx->wait.kind != FLOW_WAIT_FULL || !port)
+        if (ctx->wait.kind != FLOW_WAIT_FULL)
             continue;
-        flow_ring_stats(port->ring, &stats);
-        if (stats.capacity < least) {
-            least = stats.capacity;
-            smallest = port;
+        flow_ring_stats(waited_for(ctx)->ring, &stats);
+        if (stats.fill < least) {
+            least = stats.fill;
+            smallest = waited_for(ctx);
         }
     }
     return smallest;

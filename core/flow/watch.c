@@ -77,7 +77,18 @@ static gboolean same_workers(const GPtrArray *a, const GPtrArray *b)
     return TRUE;
 }
 
-/* "ring.b = 8 in [zip], graphs/x.ini:40". NULL if no larger ring would help. Returns new. */
+/* Where a key of the port is written, for all inputs or for this one; else where its link is. */
+static FlowWhere key_where(const FlowPortState *port, const char *key)
+{
+    g_autofree char *own = g_strdup_printf("%s.%s", key, port->port->name);
+    const FlowIniValue *value = flow_ini_value(port->node->section, own);
+    if (!value)
+        value = flow_ini_value(port->node->section, key);
+    return value ? value->where : port->where;
+}
+
+/* "set ring.b = 8 in [zip], graphs/x.ini:40". NULL if no larger ring would help; *capacity is 0 if only more
+ * bytes would. Returns new. */
 static char *advice(const FlowPortState *port, guint32 *capacity)
 {
     FlowRingStats stats;
@@ -86,12 +97,13 @@ static char *advice(const FlowPortState *port, guint32 *capacity)
     flow_ring_stats(port->ring, &stats);
     gboolean by_bytes = stats.fill < stats.capacity;
     const char *dot = port->node->n_in > 1 ? "." : "", *name = port->node->n_in > 1 ? port->port->name : "";
+    FlowWhere where = key_where(port, by_bytes ? "bytes" : "ring");
     *capacity = by_bytes || stats.capacity > MAX_GROWN / 2 ? 0 : stats.capacity * 2;
     if (by_bytes)
-        return g_strdup_printf("raise bytes%s%s in [%s], %s:%d", dot, name, port->node->name,
-                               port->where.file, port->where.line);
+        return g_strdup_printf("raise bytes%s%s in [%s], %s:%d", dot, name, port->node->name, where.file,
+                               where.line);
     return g_strdup_printf("set ring%s%s = %u in [%s], %s:%d", dot, name, stats.capacity * 2,
-                           port->node->name, port->where.file, port->where.line);
+                           port->node->name, where.file, where.line);
 }
 
 static void report_deadlock(FlowGraph *graph, GPtrArray *dead)
