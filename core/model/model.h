@@ -103,19 +103,22 @@ typedef struct {
 /* Every module of the U-Net that can be adapted, in order of the forward pass. Returns new, elements
  * ModelModule *. */
 GPtrArray *model_modules(const UnetConfig *config);
-/* Adapters for `targets`: "attention", "linear", "all" (linear and the convolutions of resnets and samplers),
- * or patterns (globs over paths, '!' in front excludes). Error if nothing matches (with the nearest names) or
- * a rank is above min(in, out) of a module. */
+/* Adapters, allocated and zero, for `targets`: "attention", "linear" (every matrix of the transformers),
+ * "all" (linear and what resnets and samplers have), ends of paths ("attn2.to_k"), or globs over whole paths;
+ * '!' in front excludes, and the last word that fits a module decides. Error if a word matches nothing (with
+ * the nearest name) or a rank is above min(in, out) of a module. */
 NetAdapters *lora_new(const Model *model, char **targets, gint64 rank, double alpha, NetType compute,
                       GError **error);
 typedef enum { LORA_KAIMING, LORA_GAUSSIAN, LORA_SCALED } LoraInit;
-/* A by `init`, keyed by (seed, module name); B zero. */
+/* Masters: A by `init`, keyed by (seed, module name), B zero. net_adapters_refresh() is the caller's. */
 void lora_init(NetAdapters *adapters, LoraInit init, guint64 seed);
 typedef enum { LORA_KOHYA, LORA_DIFFUSERS } LoraFormat;
 /* Writes the adapters; `metadata` (may be NULL) is added to what the format needs. */
 gboolean lora_save(const NetAdapters *adapters, const Model *model, const char *path, LoraFormat format,
                    NetType type, GHashTable *metadata, SafeStats *stats, GError **error);
-/* Reads a LoRA of either format into adapters of the same modules and ranks; lists what does not fit. */
+/* Reads a LoRA of either format into the masters of adapters of the same modules and ranks; where the file's
+ * scale is another than theirs, B takes the difference. Error with a list of what does not fit, on either
+ * side; then nothing has been read. net_adapters_refresh() is the caller's. */
 gboolean lora_load(NetAdapters *adapters, const Model *model, const char *path, GError **error);
 
 /* -- schedule (spec/sd.md 5) ----------------------------------------------------------- */
