@@ -67,7 +67,7 @@ static char *lost_on_the_way(FlowPortState *in, FlowField field)
                 return g_strdup("which does not leave the loop");
             if (node->lost & bit)
                 return g_strdup_printf("which behind [%s] exists only when the cache has no hit", node->name);
-            gboolean had = (arriving(node) | link->out->required) & bit;
+            gboolean had = ((arriving(node) | link->out->required) & bit) != 0;
             if (had && (link->out->dropped & bit))
                 return g_strdup_printf("which [%s] drops", node->name);
             if (had && (link->out->port->flags & FLOW_PORT_NEW))
@@ -116,7 +116,7 @@ static void follow_input(FlowPortState *in, FlowMessages *messages)
         in->fields &= link->edge.fields;
         check_kind(link, messages);
     }
-    if (!in->given && !(in->port->flags & FLOW_PORT_OPTIONAL))
+    if (!in->given && !in->node->links_broken && !(in->port->flags & FLOW_PORT_OPTIONAL))
         flow_error(messages, in->node->where, "[%s] the input '%s' is not linked: write %s%s = NODE",
                    in->node->name, in->port->name, in->node->n_in > 1 ? "in." : "in",
                    in->node->n_in > 1 ? in->port->name : "");
@@ -170,7 +170,8 @@ static void check_outputs(FlowNode *node, FlowMessages *messages)
                    node->stage->name);
         return;
     }
-    for (guint i = 0; i < node->n_out; i++)
+    /* where links are wrong, an output without one says nothing */
+    for (guint i = 0; i < node->n_out && !messages->errors; i++)
         if (!node->out[i].links->len && !(node->out[i].port->flags & FLOW_PORT_OPTIONAL))
             flow_warning(messages, node->where, "[%s] nothing takes its output '%s': those items are dropped",
                          node->name, node->out[i].port->name);

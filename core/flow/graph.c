@@ -23,7 +23,7 @@ static void take_stages(FlowIniSection *section, FlowMessages *messages)
         if (g_file_test(folder, G_FILE_TEST_IS_DIR))
             flow_plugins_add_folder(folder);
         else
-            flow_error(messages, value->where, "[graph] stages: there is no folder %s", folder);
+            flow_error(messages, value->where, "[graph] stages: there is no folder '%s'", *part);
     }
 }
 

@@ -64,6 +64,7 @@ struct FlowNode {
     guint workers;
     gboolean any_order, disabled;
     gboolean broken; /* a parameter or link is wrong: do not call describe() */
+    gboolean links_broken;
     FlowOnError on_error;
     guint64 max_skips; /* G_MAXUINT64 = any number */
     GPtrArray *refs;   /* FlowNode * that its parameters name */
@@ -192,7 +193,8 @@ void flow__unknown(FlowMessages *messages, FlowWhere where, const char *text, co
 /* open.c */
 void flow__graph_close(FlowGraph *graph);
 
-/* plugin.c, plugin_check.c */
+/* plugin.c, plugin_check.c, plugin_file.c */
+gboolean flow__plugin_file_whole(const char *path, GError **error);
 gboolean flow__stage_valid(const FlowStage *stage, const char *base_name, GError **error);
 /* Names of all stages on the path whose outputs give the field, sorted, NULL-terminated. Returns new. */
 char **flow__plugins_giving(FlowField field);

@@ -190,7 +190,7 @@ static void link_value(FlowNode *node, FlowPortState *in, const FlowIniValue *va
     if (n > 1 && !(in->port->flags & FLOW_PORT_MANY)) {
         flow_error(messages, value->where, "%s: the input '%s' takes one link, not %u", prefix,
                    in->port->name, n);
-        node->broken = TRUE;
+        node->broken = node->links_broken = TRUE;
         return;
     }
     for (guint i = 0; i < MAX(n, 1); i++) {
@@ -201,7 +201,7 @@ static void link_value(FlowNode *node, FlowPortState *in, const FlowIniValue *va
         else
             out = resolve(node->graph, words[i], value, prefix, 0, &known_fault, messages);
         if (!out)
-            node->broken = TRUE;
+            node->broken = node->links_broken = TRUE;
         else if (!node->disabled)
             add_link(out, in, value->where);
     }
@@ -244,7 +244,8 @@ static void link_node(FlowNode *node, FlowMessages *messages)
         } else if (in) {
             link_value(node, in, value, messages);
         }
-        node->broken |= !in;
+        if (!in)
+            node->broken = node->links_broken = TRUE;
     }
 }
 

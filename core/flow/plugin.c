@@ -187,7 +187,9 @@ static FlowPlugin *load_locked(const char *file, GError **error)
             return plugin;
     }
     g_autoptr(GError) why = NULL;
-    GModule *module = g_module_open_full(path, G_MODULE_BIND_LOCAL, &why);
+    GModule *module = NULL;
+    if (flow__plugin_file_whole(path, &why))
+        module = g_module_open_full(path, G_MODULE_BIND_LOCAL, &why);
     if (!module) {
         fault(error, "cannot load the stage %s: %s", path, why->message);
         return NULL;
