@@ -21,6 +21,7 @@ int cli_check(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_graph(int argc, char **argv);
 int cli_inspect(int argc, char **argv);
+int cli_bench(int argc, char **argv);
 
 /* The table of main.c, ends with a NULL name. */
 extern const CliVerb cli_verbs[];

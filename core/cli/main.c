@@ -12,6 +12,8 @@ const CliVerb cli_verbs[] = {
     {"graph", cli_graph, "Draw a graph (Graphviz dot).", "GRAPH"},
     {"inspect", cli_inspect, "Describe stages, plugins, checkpoints and models.",
      "[STAGE | FILE.so | FILE.safetensors | MODEL] [--markdown] [--json]"},
+    {"bench", cli_bench, "Measure a stage or the rings alone.",
+     "stage NAME [PARAMETER=VALUE...] [--items N] [--workers A,B] [--input PATH] | ring"},
     {"help", help, "Explain a verb.", "[VERB]"},
     {"version", version, "Print the version.", ""},
     {0},

@@ -1,0 +1,164 @@
+/* generate: source of made items, for benchmarks and for trying a node alone.
+ *
+ * A few variants of each field are made when the worker starts; an item takes references to one of them, so
+ * the source costs next to nothing beside what it feeds. Only what counts items (`sample`, `micro`, `step`)
+ * is made anew.
+ *
+ * @link libjpeg
+ */
+#include "core/flow/stage.h"
+#include "stages/generate/values.h"
+#include <glib/gstdio.h>
+
+typedef struct {
+    char **fields;
+    int kind;
+    gint64 items, variants, batch, width, height, size, factor, context, pooled;
+} Generate;
+
+typedef struct {
+    FlowFieldSet set;
+    char *folder;
+    gint64 next, nbytes;
+    GPtrArray *values[FLOW_FIELD_MAX]; /* FlowValue *, one a variant */
+} Worker;
+
+static gboolean has(char **list, const char *name)
+{
+    return g_strv_contains((const char *const *)list, name);
+}
+
+static gboolean generate_describe(FlowNode *node, GError **error)
+{
+    const Generate *g = flow_node_state(node);
+    for (char **name = g->fields; *name; name++) {
+        int field = flow_field_find(*name);
+        if (field >= 0 && generate_knows((FlowField)field))
+            continue;
+        const char *meant = field < 0 ? flow_field_nearest(*name) : NULL;
+        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM, "fields: '%s' %s%s%s%s", *name,
+                    field < 0 ? "is not a field" : "cannot be made", meant ? "; did you mean '" : "",
+                    meant ? meant : "", meant ? "'?" : "");
+        return FALSE;
+    }
+    g_autofree char *list = g_strjoinv(" ", g->fields);
+    flow_node_gives(node, "out", list);
+    return TRUE;
+}
+
+static gboolean generate_open(FlowNode *node, GError **error)
+{
+    const Generate *g = flow_node_state(node);
+    if (g->size % g->factor == 0)
+        return TRUE;
+    g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
+                "size = %" G_GINT64_FORMAT " is not a multiple of factor = %" G_GINT64_FORMAT, g->size,
+                g->factor);
+    return FALSE;
+}
+
+static gboolean fill(FlowCtx *ctx, FlowField field, GError **error)
+{
+    const Generate *g = flow_ctx_state(ctx);
+    Worker *w = flow_ctx_worker(ctx);
+    const GenerateShape shape = {(FlowKind)g->kind, g->batch,  g->width,   g->height,
+                                 g->size,           g->factor, g->context, g->pooled};
+    /* files of one variant are one picture, whichever field shows it */
+    gboolean file = field == FLOW_F_PATH || field == FLOW_F_FILE_ID || field == FLOW_F_BYTES;
+    w->set |= FLOW_FIELD_BIT(field);
+    w->values[field] = g_ptr_array_new_with_free_func((GDestroyNotify)flow_value_unref);
+    for (gint64 i = 0; i < g->variants; i++) {
+        gint64 what[2] = {file ? FLOW_F_BYTES : field, i};
+        guint64 key = flow_random_key(flow_ctx_key(ctx, NULL), "generate", what, 2);
+        FlowValue *value = generate_value(&shape, field, (guint)i, key, w->folder, error);
+        if (!value)
+            return FALSE;
+        g_ptr_array_add(w->values[field], value);
+    }
+    return TRUE;
+}
+
+static gboolean generate_worker_start(FlowCtx *ctx, GError **error)
+{
+    const Generate *g = flow_ctx_state(ctx);
+    Worker *w = flow_ctx_worker(ctx);
+    if ((has(g->fields, "path") || has(g->fields, "file_id")) &&
+        !(w->folder = g_dir_make_tmp("loraflow-generate-XXXXXX", error)))
+        return FALSE;
+    for (char **name = g->fields; *name; name++)
+        if (!w->values[flow_field_find(*name)] && !fill(ctx, (FlowField)flow_field_find(*name), error))
+            return FALSE;
+    return TRUE;
+}
+
+static void generate_worker_stop(FlowCtx *ctx)
+{
+    Worker *w = flow_ctx_worker(ctx);
+    flow_node_count(flow_ctx_node(ctx), "bytes", (double)w->nbytes);
+    for (guint i = 0; i < FLOW_FIELD_MAX; i++)
+        g_clear_pointer(&w->values[i], g_ptr_array_unref);
+    g_autoptr(GDir) folder = w->folder ? g_dir_open(w->folder, 0, NULL) : NULL;
+    for (const char *name; folder && (name = g_dir_read_name(folder));) {
+        g_autofree char *path = g_build_filename(w->folder, name, NULL);
+        g_unlink(path);
+    }
+    if (w->folder)
+        g_rmdir(w->folder);
+    g_clear_pointer(&w->folder, g_free);
+}
+
+static void number(FlowItem *item, gint64 n, gint64 batch)
+{
+    if (item->has & FLOW_FIELD_BIT(FLOW_F_SAMPLE))
+        flow_item_set_i64(item, FLOW_F_SAMPLE, &n, 1);
+    if (item->has & FLOW_FIELD_BIT(FLOW_F_MICRO))
+        flow_item_set_i64(item, FLOW_F_MICRO, (gint64[]){n, 0, 1, batch, 0, 0}, 6);
+    if (item->has & FLOW_FIELD_BIT(FLOW_F_STEP))
+        flow_item_set_i64(item, FLOW_F_STEP, (gint64[]){n + 1, 0, n, 0}, 4);
+}
+
+static FlowStatus generate_process(FlowCtx *ctx, FlowItem **in G_GNUC_UNUSED, GError **error G_GNUC_UNUSED)
+{
+    const Generate *g = flow_ctx_state(ctx);
+    Worker *w = flow_ctx_worker(ctx);
+    if (g->items > 0 && w->next >= g->items)
+        return FLOW_EOS;
+    FlowItem *item = flow_item_new((FlowKind)g->kind);
+    item->cursor = (FlowCursor){0, w->next, g->items, 1};
+    for (guint f = 0; f < FLOW_FIELD_MAX; f++)
+        if (w->set & FLOW_FIELD_BIT(f))
+            flow_item_set(item, (FlowField)f,
+                          flow_value_ref(g_ptr_array_index(w->values[f], (guint)(w->next % g->variants))));
+    number(item, w->next, g->batch);
+    w->next++;
+    w->nbytes += (gint64)flow_item_nbytes(item);
+    return flow_emit(ctx, 0, item);
+}
+
+G_STATIC_ASSERT(FLOW_SAMPLE == 0 && FLOW_BATCH == 1 && FLOW_STEP == 2); /* the choices of `kind` */
+
+static const FlowParam params[] = {
+    FLOW_LIST(Generate, fields, "image, caption", "Fields of the items."),
+    FLOW_ENUM(Generate, kind, "sample", "sample|batch|step", "Kind of the items."),
+    FLOW_INT(Generate, items, "0", 0, 1e15, "items", "Number of items; 0 = without end."),
+    FLOW_INT(Generate, variants, "4", 1, 1024, "", "Different values of each field; they take turns."),
+    FLOW_INT(Generate, batch, "1", 1, 4096, "samples", "Samples in a batch."),
+    FLOW_INT(Generate, width, "1024", 1, 16384, "px", "Width of the pictures."),
+    FLOW_INT(Generate, height, "768", 1, 16384, "px", "Height of the pictures."),
+    FLOW_INT(Generate, size, "512", 8, 4096, "px", "Sides of the target."),
+    FLOW_INT(Generate, factor, "8", 1, 64, "px", "Sides of the target per latent pixel."),
+    FLOW_INT(Generate, context, "768", 1, 8192, "", "Width of the text encoder's states."),
+    FLOW_INT(Generate, pooled, "1280", 1, 8192, "", "Width of the pooled text vector."),
+    FLOW_END,
+};
+static const FlowPort outs[] = {
+    {.name = "out", .doc = "Made items.", .gives = "image caption", .flags = FLOW_PORT_NEW | FLOW_PORT_ANY},
+    FLOW_END,
+};
+
+FLOW_STAGE(.name = "generate", .summary = "Make items with plausible fields.",
+           .details = "For `loraflow bench stage`, and for trying a node without pictures or models.",
+           .flags = FLOW_NEEDS_OUT, .version = 1, .state_size = sizeof(Generate),
+           .worker_size = sizeof(Worker), .params = params, .outputs = outs, .open = generate_open,
+           .worker_start = generate_worker_start, .process = generate_process,
+           .worker_stop = generate_worker_stop, .describe = generate_describe);
