@@ -1,8 +1,10 @@
 /* Attention: plain reference, and the division of the work.
  *
- * Backward needs two passes over the scores, because a query's gradient sums over the keys and a key's over
- * the queries, and one thread must own each sum for the order of additions to be fixed: attention_dq for
- * ranges of queries, attention_dkv for ranges of keys. Both make the scores again from q, k and lse. */
+ * A query's gradient sums over the keys and a key's over the queries, and one thread must own each sum for
+ * the order of additions to be fixed. Either attention_dq for ranges of queries and then attention_dkv for
+ * ranges of keys, which makes the scores twice (7 products of the size of Q K'); or attention_backward for a
+ * whole sample and head (5 products, but fewer parts to share out). Both give the same bits, so the choice
+ * may look at the number of threads. */
 #include "kernels/attention.h"
 #include "kernels/parallel.h"
 #include "kernels/rows.h"
@@ -57,6 +59,17 @@ static void attention_reference(NetType type, const KernelAttentionRow *c, gsize
         if (c->lse_out)
             c->lse_out[(n * p->heads + head) * p->tq + i] = (float)(most + log(total));
     }
+}
+
+static void attention_delta_reference(NetType type, const KernelAttentionRow *c, gsize n, gsize head,
+                                      gsize begin, gsize end, gpointer scratch)
+{
+    (void)scratch;
+    const KernelAttention *p = c->p;
+    for (gsize i = begin; i < end; i++)
+        c->delta_out[(n * p->heads + head) * p->tq + i] =
+            (float)dot(type, c->do_, row_at(p, n, p->tq, i, p->do_stride, head), c->o,
+                       row_at(p, n, p->tq, i, p->o_stride, head), p->dim);
 }
 
 /* P and dS of query i and key j. */
@@ -117,6 +130,13 @@ static void attention_dkv_reference(NetType type, const KernelAttentionRow *c, g
     }
 }
 
+static void attention_backward_reference(NetType type, const KernelAttentionRow *c, gsize n, gsize head,
+                                         gsize begin, gsize end, gpointer scratch)
+{
+    attention_dq_reference(type, c, n, head, 0, c->p->tq, scratch);
+    attention_dkv_reference(type, c, n, head, begin, end, scratch);
+}
+
 #define REFERENCE(op, suffix, type)                                                                          \
     static void op##_##suffix##_c(const KernelAttentionRow *call, gsize n, gsize head, gsize begin,          \
                                   gsize end, gpointer scratch)                                               \
@@ -127,17 +147,19 @@ static void attention_dkv_reference(NetType type, const KernelAttentionRow *c, g
 
 REFERENCE(attention, f32, NET_F32)
 REFERENCE(attention, bf16, NET_BF16)
+REFERENCE(attention_delta, f32, NET_F32)
+REFERENCE(attention_delta, bf16, NET_BF16)
 REFERENCE(attention_dq, f32, NET_F32)
 REFERENCE(attention_dq, bf16, NET_BF16)
 REFERENCE(attention_dkv, f32, NET_F32)
 REFERENCE(attention_dkv, bf16, NET_BF16)
+REFERENCE(attention_backward, f32, NET_F32)
+REFERENCE(attention_backward, bf16, NET_BF16)
 
 /* -- division of the work -- */
 
 typedef struct {
     KernelAttentionRow call;
-    gconstpointer o; /* of the forward pass, for delta */
-    float *delta;
     KernelAttentionFn fn;
     gsize rows, ranges; /* rows of a range, ranges of one sample and head */
     char *scratch;
@@ -171,12 +193,16 @@ static void run(Job *job, gsize t)
 
 gsize kernel_attention_tile(const KernelAttention *p)
 {
-    gsize lanes = (p->dim + 15) / 16 * 16;
-    /* operands of a tile: four of rows x dim, four of cols x dim; two tiles of scores; row numbers */
-    gsize floats = 4 * (KERNEL_ATTENTION_ROWS + KERNEL_ATTENTION_COLS) * lanes +
-                   2 * KERNEL_ATTENTION_ROWS * KERNEL_ATTENTION_COLS +
-                   4 * (KERNEL_ATTENTION_ROWS + KERNEL_ATTENTION_COLS);
+    gsize lanes = (p->dim + 15) / 16 * 16, rows = KERNEL_ATTENTION_ROWS, cols = KERNEL_ATTENTION_COLS;
+    /* operands of a tile: five of rows x dim, four of cols x dim; tiles of scores; a few vectors */
+    gsize floats = (5 * rows + 4 * cols) * lanes + (2 * rows + rows / 2) * cols + 4 * (rows + cols);
     return MAX(floats * sizeof(float), (p->tk * sizeof(double) + 63) / 64 * 64);
+}
+
+gsize kernel_attention_backward_tile(const KernelAttention *p)
+{
+    gsize lanes = (p->dim + 15) / 16 * 16, cols = KERNEL_ATTENTION_COLS;
+    return kernel_attention_tile(p) + (p->tq + cols - 1) / cols * cols * lanes * sizeof(float);
 }
 
 static gsize delta_bytes(const KernelAttention *p)
@@ -191,7 +217,7 @@ gsize kernel_attention_scratch(const KernelAttention *p)
 
 gsize kernel_attention_backward_scratch(const KernelAttention *p)
 {
-    return delta_bytes(p) + net_threads() * kernel_attention_tile(p);
+    return delta_bytes(p) + net_threads() * kernel_attention_backward_tile(p);
 }
 
 static void check(const KernelAttention *p)
@@ -211,17 +237,20 @@ void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gco
     run(&job, p->tq);
 }
 
-static void delta_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+/* Products on the busiest thread decide; queries or keys of one head go to one thread in one pass. */
+static gboolean one_pass(const KernelAttention *p)
 {
-    (void)chunk;
+    gsize parts = p->n * p->heads, threads = net_threads();
+    return 5 * ((parts + threads - 1) / threads) * threads <= 7 * parts;
+}
+
+static void backward_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+{
+    (void)end, (void)chunk;
     const Job *job = data;
     const KernelAttention *p = job->call.p;
-    for (gsize row = begin; row < end; row++)
-        for (gsize head = 0; head < p->heads; head++) {
-            gsize at = (row / p->tq * p->heads + head) * p->tq + row % p->tq;
-            job->delta[at] = (float)dot(p->type, job->call.do_, row * p->do_stride + head * p->dim, job->o,
-                                        row * p->o_stride + head * p->dim, p->dim);
-        }
+    job->fn(&job->call, begin / p->heads, begin % p->heads, 0, p->tk,
+            job->scratch + net_thread_index() * job->tile);
 }
 
 void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer dk, gpointer dv,
@@ -230,19 +259,24 @@ void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer d
 {
     check(p);
     Job job = {.call = {.p = p, .q = q, .k = k, .v = v, .do_ = do_, .lse = lse, .delta = scratch},
-               .o = o,
-               .delta = scratch,
                .scratch = (char *)scratch + delta_bytes(p),
-               .tile = kernel_attention_tile(p)};
-    net_parallel_for(p->n * p->tq, 32, delta_chunk, &job);
-    if (dq) {
-        job.call.dq = dq;
+               .tile = kernel_attention_backward_tile(p)};
+    job.call.o = (gpointer)o;
+    job.call.delta_out = scratch;
+    job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_delta");
+    run(&job, p->tq);
+    job.call.dq = dq;
+    gboolean both = dq && (dk || dv) && one_pass(p);
+    if (dq && !both) {
         job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dq");
         run(&job, p->tq);
     }
-    if (dk || dv) {
-        job.call.dk = dk;
-        job.call.dv = dv;
+    job.call.dk = dk;
+    job.call.dv = dv;
+    if (both) {
+        job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_backward");
+        net_parallel_for(p->n * p->heads, 1, backward_chunk, &job);
+    } else if (dk || dv) {
         job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dkv");
         run(&job, p->tk);
     }

@@ -34,19 +34,19 @@ BODY Vec multiply_add(gboolean pairs, float a, Vec b, Vec c)
 
 /* BLOCK_ROWS x `vectors` of C, all of it in registers. */
 BODY void product_block(gboolean pairs, int vectors, float *c, gsize c_row, const float *a, gsize a_row,
-                        const float *b, gsize b_row, gsize k, gboolean accumulate)
+                        gsize a_step, const float *b, gsize b_row, gsize k, gboolean accumulate)
 {
     Vec sum[BLOCK_ROWS][BLOCK_VECTORS];
     for (int r = 0; r < BLOCK_ROWS; r++)
         for (int v = 0; v < vectors; v++)
             sum[r][v] = accumulate ? vec_load(c + (gsize)r * c_row + v * LANES) : vec_set(0);
-    for (gsize i = 0; i < k; i++, b += b_row) {
+    for (gsize i = 0; i < k; i++, a += a_step, b += b_row) {
         Vec column[BLOCK_VECTORS];
         for (int v = 0; v < vectors; v++)
             column[v] = vec_load(b + v * LANES);
         for (int r = 0; r < BLOCK_ROWS; r++)
             for (int v = 0; v < vectors; v++)
-                sum[r][v] = multiply_add(pairs, a[(gsize)r * a_row + i], column[v], sum[r][v]);
+                sum[r][v] = multiply_add(pairs, a[(gsize)r * a_row], column[v], sum[r][v]);
     }
     for (int r = 0; r < BLOCK_ROWS; r++)
         for (int v = 0; v < vectors; v++)
@@ -56,23 +56,24 @@ BODY void product_block(gboolean pairs, int vectors, float *c, gsize c_row, cons
 /* C (rows x width floats) = A B, or += A B; k words to a sum. rows: multiple of BLOCK_ROWS, width: of LANES.
  */
 BODY void product(gboolean pairs, float *c, gsize c_row, gsize rows, gsize width, const float *a, gsize a_row,
-                  const float *b, gsize b_row, gsize k, gboolean accumulate)
+                  gsize a_step, const float *b, gsize b_row, gsize k, gboolean accumulate)
 {
+#define BLOCK(n) product_block(pairs, n, to, c_row, from, a_row, a_step, b + x, b_row, k, accumulate)
     for (gsize x = 0; x < width; x += BLOCK_VECTORS * LANES)
         for (gsize r = 0; r < rows; r += BLOCK_ROWS) {
             gsize vectors = MIN((gsize)BLOCK_VECTORS, (width - x) / LANES);
             float *to = c + r * c_row + x;
             const float *from = a + r * a_row;
             if (vectors == BLOCK_VECTORS)
-                product_block(pairs, BLOCK_VECTORS, to, c_row, from, a_row, b + x, b_row, k, accumulate);
+                BLOCK(BLOCK_VECTORS);
             else if (vectors == 3)
-                product_block(pairs, MIN(3, BLOCK_VECTORS), to, c_row, from, a_row, b + x, b_row, k,
-                              accumulate);
+                BLOCK(MIN(3, BLOCK_VECTORS));
             else if (vectors == 2)
-                product_block(pairs, 2, to, c_row, from, a_row, b + x, b_row, k, accumulate);
+                BLOCK(2);
             else
-                product_block(pairs, 1, to, c_row, from, a_row, b + x, b_row, k, accumulate);
+                BLOCK(1);
         }
+#undef BLOCK
 }
 
 /* -- copies of operands -- */
@@ -279,13 +280,13 @@ BODY void attention_tile(NetType type, gboolean pairs, const KernelAttentionRow 
         gsize cols = MIN((gsize)COLS, keys - k0), padded = round_up(cols, 2 * LANES);
         copy_transposed(type, pairs, kt, COLS, row_from(type, k, k0), k.stride, cols, padded, p->dim);
         copy_lanes(type, pairs, vl, t.width, row_from(type, v, k0), v.stride, cols, padded, p->dim);
-        product(pairs, s, COLS, t.padded, padded, qa, t.count, kt, COLS, words(pairs, p->dim), FALSE);
+        product(pairs, s, COLS, t.padded, padded, qa, t.count, 1, kt, COLS, words(pairs, p->dim), FALSE);
         for (gsize r = 0; r < t.rows; r++) {
             gsize seen = p->causal ? begin + r + 1 : keys, valid = seen > k0 ? MIN(seen - k0, cols) : 0;
             softmax_row(pairs, s + r * COLS, padded, valid, scale, &most[r], &total[r], o + r * t.width,
                         t.width, k0 == 0);
         }
-        product(pairs, o, t.width, t.padded, t.width, s, COLS, vl, t.width, words(pairs, padded), k0 > 0);
+        product(pairs, o, t.width, t.padded, t.width, s, COLS, 1, vl, t.width, words(pairs, padded), k0 > 0);
     }
     write_rows(type, p, c->o, p->o_stride, n, p->tq, head, begin, t.rows, o, t.width, total, 0);
     if (c->lse_out)
@@ -295,6 +296,25 @@ BODY void attention_tile(NetType type, gboolean pairs, const KernelAttentionRow 
 }
 
 /* -- backward: for queries -- */
+
+BODY void attention_delta_tile(NetType type, gboolean pairs, const KernelAttentionRow *c, gsize n, gsize head,
+                               gsize begin, gsize end, gpointer scratch)
+{
+    (void)pairs, (void)scratch;
+    const KernelAttention *p = c->p;
+    Rows g = rows_of(type, p, c->do_, p->do_stride, n, p->tq, head),
+         o = rows_of(type, p, c->o, p->o_stride, n, p->tq, head);
+    for (gsize r = begin; r < end; r++) {
+        Vec sum = vec_set(0);
+        for (gsize i = 0; i < p->dim; i += LANES) {
+            gsize count = MIN(p->dim - i, (gsize)LANES);
+            Vec a = vec_load_elements(type, simd_at_const(type, row_from(type, g, r), i), count);
+            sum =
+                vec_fma(a, vec_load_elements(type, simd_at_const(type, row_from(type, o, r), i), count), sum);
+        }
+        c->delta_out[(n * p->heads + head) * p->tq + r] = vec_sum(sum);
+    }
+}
 
 /* Words of dS = P (dP - delta), in place of dP. */
 BODY void slope_row(gboolean pairs, const float *s, float *dp, gsize padded, gsize valid, float scale,
@@ -337,14 +357,15 @@ BODY void attention_dq_tile(NetType type, gboolean pairs, const KernelAttentionR
         copy_transposed(type, pairs, kt, COLS, row_from(type, k, k0), k.stride, cols, padded, p->dim);
         copy_transposed(type, pairs, vt, COLS, row_from(type, v, k0), v.stride, cols, padded, p->dim);
         copy_lanes(type, pairs, kl, t.width, row_from(type, k, k0), k.stride, cols, padded, p->dim);
-        product(pairs, s, COLS, t.padded, padded, qa, t.count, kt, COLS, k_words, FALSE);
-        product(pairs, dp, COLS, t.padded, padded, ga, t.count, vt, COLS, k_words, FALSE);
+        product(pairs, s, COLS, t.padded, padded, qa, t.count, 1, kt, COLS, k_words, FALSE);
+        product(pairs, dp, COLS, t.padded, padded, ga, t.count, 1, vt, COLS, k_words, FALSE);
         for (gsize r = 0; r < t.rows; r++) {
             gsize seen = p->causal ? begin + r + 1 : keys, valid = seen > k0 ? MIN(seen - k0, cols) : 0;
             slope_row(pairs, s + r * COLS, dp + r * COLS, padded, valid, scale, c->lse[at + r],
                       c->delta[at + r]);
         }
-        product(pairs, dq, t.width, t.padded, t.width, dp, COLS, kl, t.width, words(pairs, padded), k0 > 0);
+        product(pairs, dq, t.width, t.padded, t.width, dp, COLS, 1, kl, t.width, words(pairs, padded),
+                k0 > 0);
     }
     write_rows(type, p, c->dq, p->dq_stride, n, p->tq, head, begin, t.rows, dq, t.width, NULL, p->scale);
 }
@@ -370,8 +391,10 @@ BODY void slope_key_row(gboolean pairs, float *s, float *dp, gsize padded, gsize
     }
 }
 
-BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttentionRow *c, gsize n, gsize head,
-                             gsize begin, gsize end, gpointer scratch)
+/* dq: NULL, or the sums of dS K of every query so far (round_up(tq, COLS) x lanes), to which these keys'
+ * part is added. The bits are those of attention_dq, which adds the same keys in the same order. */
+BODY void attention_keys(NetType type, gboolean pairs, const KernelAttentionRow *c, gsize n, gsize head,
+                         gsize begin, gsize end, gpointer scratch, float *dq)
 {
     const KernelAttention *p = c->p;
     Tile t = tile_of(p, pairs, end - begin, scratch);
@@ -380,7 +403,7 @@ BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttention
     float *ql = tile_take(&t, COLS * t.width), *gl = tile_take(&t, COLS * t.width);
     float *dk = tile_take(&t, t.padded * t.width), *dv = tile_take(&t, t.padded * t.width);
     float *s = tile_take(&t, t.padded * COLS), *dp = tile_take(&t, t.padded * COLS);
-    float *lse = tile_take(&t, COLS), *delta = tile_take(&t, COLS);
+    float *lse = tile_take(&t, COLS), *delta = tile_take(&t, COLS), *kl = NULL, *ds = dp;
     Rows q = rows_of(type, p, c->q, p->q_stride, n, p->tq, head),
          k = rows_of(type, p, c->k, p->k_stride, n, p->tk, head);
     Rows v = rows_of(type, p, c->v, p->v_stride, n, p->tk, head);
@@ -390,6 +413,11 @@ BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttention
     gsize first = p->causal ? begin / COLS * COLS : 0;
     copy_rows(type, pairs, ka, t.count, row_from(type, k, begin), k.stride, t.rows, t.padded, p->dim);
     copy_rows(type, pairs, va, t.count, row_from(type, v, begin), v.stride, t.rows, t.padded, p->dim);
+    if (dq) {
+        kl = tile_take(&t, t.padded * t.width);
+        ds = pairs ? tile_take(&t, t.padded / 2 * COLS) : dp;
+        copy_lanes(type, pairs, kl, t.width, row_from(type, k, begin), k.stride, t.rows, t.padded, p->dim);
+    }
     for (gsize q0 = first; q0 < p->tq; q0 += COLS) {
         gsize cols = MIN((gsize)COLS, p->tq - q0), padded = round_up(cols, 2 * LANES);
         copy_transposed(type, pairs, qt, COLS, row_from(type, q, q0), q.stride, cols, padded, p->dim);
@@ -400,21 +428,48 @@ BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttention
             lse[i] = i < cols ? (float)(c->lse[at + q0 + i] * LOG2E) : 0;
             delta[i] = i < cols ? c->delta[at + q0 + i] : 0;
         }
-        product(pairs, s, COLS, t.padded, padded, ka, t.count, qt, COLS, k_words, FALSE);
-        product(pairs, dp, COLS, t.padded, padded, va, t.count, gt, COLS, k_words, FALSE);
+        product(pairs, s, COLS, t.padded, padded, ka, t.count, 1, qt, COLS, k_words, FALSE);
+        product(pairs, dp, COLS, t.padded, padded, va, t.count, 1, gt, COLS, k_words, FALSE);
         for (gsize r = 0; r < t.rows; r++) {
             gsize from = p->causal && begin + r > q0 ? MIN(begin + r - q0, padded) : 0;
             slope_key_row(pairs, s + r * COLS, dp + r * COLS, padded, from, scale, lse, delta);
         }
-        product(pairs, dv, t.width, t.padded, t.width, s, COLS, gl, t.width, words(pairs, padded),
+        product(pairs, dv, t.width, t.padded, t.width, s, COLS, 1, gl, t.width, words(pairs, padded),
                 q0 > first);
-        product(pairs, dk, t.width, t.padded, t.width, dp, COLS, ql, t.width, words(pairs, padded),
+        product(pairs, dk, t.width, t.padded, t.width, dp, COLS, 1, ql, t.width, words(pairs, padded),
                 q0 > first);
+        if (!dq)
+            continue;
+        /* dS is read by columns. Its pairs lie along the queries; the sum over keys wants them across. */
+        if (pairs)
+            copy_lanes(NET_BF16, TRUE, ds, COLS, dp, 2 * COLS, t.rows, round_up(t.rows, 2), padded);
+        product(pairs, dq + q0 * t.width, t.width, round_up(cols, BLOCK_ROWS), t.width, ds, 1, COLS, kl,
+                t.width, words(pairs, t.rows), TRUE);
     }
     if (c->dk)
         write_rows(type, p, c->dk, p->dk_stride, n, p->tk, head, begin, t.rows, dk, t.width, NULL, p->scale);
     if (c->dv)
         write_rows(type, p, c->dv, p->dv_stride, n, p->tk, head, begin, t.rows, dv, t.width, NULL, 1);
+}
+
+BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttentionRow *c, gsize n, gsize head,
+                             gsize begin, gsize end, gpointer scratch)
+{
+    attention_keys(type, pairs, c, n, head, begin, end, scratch, NULL);
+}
+
+/* -- backward in one pass: all keys of a sample and head, range after range -- */
+
+BODY void attention_backward_tile(NetType type, gboolean pairs, const KernelAttentionRow *c, gsize n,
+                                  gsize head, gsize begin, gsize end, gpointer scratch)
+{
+    const KernelAttention *p = c->p;
+    gsize width = round_up(p->dim, LANES), floats = round_up(p->tq, COLS) * width;
+    float *dq = scratch;
+    memset(dq, 0, floats * sizeof *dq);
+    for (gsize k0 = begin; k0 < end; k0 += KERNEL_ATTENTION_ROWS)
+        attention_keys(type, pairs, c, n, head, k0, MIN(end, k0 + KERNEL_ATTENTION_ROWS), dq + floats, dq);
+    write_rows(type, p, c->dq, p->dq_stride, n, p->tq, head, 0, p->tq, dq, width, NULL, p->scale);
 }
 
 #define TILE_ROW(op, suffix, type, pairs, variant, needs, nmse)                                              \
@@ -426,5 +481,7 @@ BODY void attention_dkv_tile(NetType type, gboolean pairs, const KernelAttention
     FLOW_KERNEL(op##_##suffix, variant, needs, op##_##suffix##_##variant, nmse);
 #define TILE_ROWS(suffix, type, pairs, variant, needs, nmse)                                                 \
     TILE_ROW(attention, suffix, type, pairs, variant, needs, nmse)                                           \
+    TILE_ROW(attention_delta, suffix, type, pairs, variant, needs, 1e-12)                                    \
     TILE_ROW(attention_dq, suffix, type, pairs, variant, needs, nmse)                                        \
-    TILE_ROW(attention_dkv, suffix, type, pairs, variant, needs, nmse)
+    TILE_ROW(attention_dkv, suffix, type, pairs, variant, needs, nmse)                                       \
+    TILE_ROW(attention_backward, suffix, type, pairs, variant, needs, nmse)

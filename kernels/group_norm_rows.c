@@ -149,7 +149,9 @@ SIMD_BODY void grad_sums_rows(NetType type, gboolean silu, const KernelGroupNorm
 SIMD_BODY void group_norm_grad_sums_body(NetType type, gboolean silu, const KernelGroupNormRow *p)
 {
     gsize r = 0;
-    for (; r + ROWS <= p->rows; r += ROWS)
+    /* With SiLU arithmetic outweighs the accumulators, and several rows at once are too much for a loop that
+     * the compiler is to turn into vectors. */
+    for (; !silu && r + ROWS <= p->rows; r += ROWS)
         grad_sums_rows(type, silu, p, r, ROWS);
     for (; r < p->rows; r++)
         grad_sums_rows(type, silu, p, r, 1);

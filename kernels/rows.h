@@ -67,21 +67,24 @@ typedef struct {
 } KernelGroupNormRow;
 typedef void (*KernelGroupNormFn)(const KernelGroupNormRow *part);
 
-/* attention, attention_dq: queries begin .. end - 1 of one sample and head; attention_dkv: keys. A range
- * never depends on the number of threads, and a query's (key's) result never on the range it is in. */
+/* attention, attention_delta, attention_dq: queries begin .. end - 1 of one sample and head; attention_dkv:
+ * keys; attention_backward: both gradients at once, all keys (begin 0, end tk). A query's (key's) result
+ * never depends on the range it is in, and attention_backward gives the bits of the other two. */
 typedef struct {
     const KernelAttention *p;
     gconstpointer q, k, v, do_;
     const float *lse, *delta; /* (n, heads, tq); delta = sum over dim of do_ o */
-    gpointer o, dq, dk, dv;   /* written; dk or dv may be NULL */
+    gpointer o, dq, dk, dv;   /* written (o is read by attention_delta); dk or dv may be NULL */
     float *lse_out;           /* may be NULL */
+    float *delta_out;
 } KernelAttentionRow;
 typedef void (*KernelAttentionFn)(const KernelAttentionRow *call, gsize n, gsize head, gsize begin, gsize end,
                                   gpointer scratch);
 /* Most rows of a range, and columns of a tile of scores; largest head. */
-enum { KERNEL_ATTENTION_ROWS = 96, KERNEL_ATTENTION_COLS = 128, KERNEL_ATTENTION_DIM = 512 };
-/* Bytes of the scratch that one thread needs; a multiple of 64. */
+enum { KERNEL_ATTENTION_ROWS = 96, KERNEL_ATTENTION_COLS = 192, KERNEL_ATTENTION_DIM = 512 };
+/* Bytes of the scratch that one thread needs; multiples of 64. The second: for attention_backward. */
 gsize kernel_attention_tile(const KernelAttention *p);
+gsize kernel_attention_backward_tile(const KernelAttention *p);
 
 G_END_DECLS
 #endif

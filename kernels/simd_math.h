@@ -8,13 +8,21 @@
 
 G_BEGIN_DECLS
 
-/* e^x: x = n ln 2 + r, |r| <= ln 2 / 2. Below -87.3 it is 0 (no denormals), above 88.7 inf. */
+/* `yes` where x is negative, else `no`. Not the ?: operator: the compiler would move arithmetic that makes
+ * yes or no into the branch, and arithmetic that may trap keeps a branch from becoming vectors. */
+SIMD_BODY float simd_if_negative(float x, float yes, float no)
+{
+    guint32 mask = (guint32)((gint32)simd_float_bits(x) >> 31);
+    return simd_bits_float((simd_float_bits(yes) & mask) | (simd_float_bits(no) & ~mask));
+}
+
+/* e^x: x = n ln 2 + r, |r| <= ln 2 / 2. Below -87.7 it is 0 (no denormals), above 88.7 inf. */
 SIMD_BODY float simd_exp(float x)
 {
+    x = x < -88.0f ? -88.0f : x;
     /* Adding 1.5 * 2^23 leaves the rounded integer in the low bits; as integers such floats keep their
      * order, so the clamp works for any x, NaN included. */
     gint32 n = (gint32)simd_float_bits(simd_fma(x, 1.44269504f, 12582912.0f)) - 0x4b400000;
-    n = n < -126 ? -126 : n;
     n = n > 127 ? 127 : n; /* the last half step up to inf is the polynomial's */
     float r = simd_fma((float)n, -0.693145752f, x);
     r = simd_fma((float)n, -1.42860677e-6f, r);
@@ -25,8 +33,7 @@ SIMD_BODY float simd_exp(float x)
     p = simd_fma(p, r, 0.499999921f);
     p = simd_fma(p, r, 1.00000004f);
     p = simd_fma(p, r, 1.0f);
-    float y = p * simd_bits_float((guint32)(n + 127) << 23);
-    return x < -87.3f ? 0.0f : y;
+    return p * simd_bits_float((guint32)(n + 127) << 23);
 }
 
 /* 1 / (1 + e^-x) */
@@ -52,7 +59,7 @@ SIMD_BODY float simd_phi(float x, float *density)
     p = simd_fma(p, t, 0.139621404f);
     float tail = p * t * e;
     *density = e;
-    return x < 0.0f ? tail : 1.0f - tail;
+    return simd_if_negative(x, tail, 1.0f - tail);
 }
 
 G_END_DECLS

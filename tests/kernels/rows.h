@@ -75,14 +75,14 @@ static void call_each(FlowKernelFn fn, const Plan *p, void **in, void **out)
 
 static void plan_narrow(Plan *p, gsize size)
 {
-    p->in[0] = (Tensor){NET_F32, MIN(size, 1024), ANY, FALSE};
-    p->out[0] = (Tensor){p->type, MIN(size, 1024), ANY, FALSE};
+    p->in[0] = (Tensor){NET_F32, size, ANY, FALSE};
+    p->out[0] = (Tensor){p->type, size, ANY, FALSE};
     p->out[1] = (Tensor){NET_F32, 1, ANY, FALSE};
 }
 static void plan_widen(Plan *p, gsize size)
 {
-    p->in[0] = (Tensor){p->type, MIN(size, 1024), ANY, FALSE};
-    p->out[0] = (Tensor){NET_F32, MIN(size, 1024), ANY, FALSE};
+    p->in[0] = (Tensor){p->type, size, ANY, FALSE};
+    p->out[0] = (Tensor){NET_F32, size, ANY, FALSE};
     p->out[1] = (Tensor){NET_F32, 1, ANY, FALSE};
 }
 static void call_convert(FlowKernelFn fn, const Plan *p, void **in, void **out)
@@ -299,10 +299,10 @@ static void call_group(FlowKernelFn fn, const Plan *p, void **in, void **out)
 static const struct {
     gsize size, tq, tk, dim;
     gboolean causal;
-} attention_shapes[] = {{1, 1, 1, 4, FALSE},         {2, 2, 3, 8, FALSE},         {7, 7, 77, 16, FALSE},
-                        {8, 64, 64, 40, FALSE},      {9, 90, 90, 32, TRUE},       {15, 96, 200, 64, FALSE},
-                        {31, 31, 300, 48, FALSE},    {320, 90, 130, 80, FALSE},   {1280, 20, 50, 160, FALSE},
-                        {4097, 10, 140, 512, FALSE}, {BENCH, 96, 4096, 64, FALSE}};
+} attention_shapes[] = {{1, 1, 1, 4, FALSE},         {2, 2, 3, 8, FALSE},          {7, 7, 77, 16, FALSE},
+                        {8, 64, 64, 40, FALSE},      {9, 90, 90, 32, TRUE},        {15, 96, 200, 64, FALSE},
+                        {31, 31, 300, 48, FALSE},    {320, 90, 130, 80, FALSE},    {1280, 20, 50, 160, FALSE},
+                        {4097, 10, 140, 512, FALSE}, {BENCH, 768, 1024, 64, FALSE}};
 
 static void plan_attention_any(Plan *p, gsize size, double products)
 {
@@ -332,6 +332,13 @@ static void plan_attention_gradient(Plan *p, gsize size, double products)
     p->in[4] = (Tensor){NET_F32, 2 * p->tq, POSITIVE, FALSE};
     p->in[5] = (Tensor){NET_F32, 2 * p->tq, SMALL, FALSE};
 }
+static void plan_attention_delta(Plan *p, gsize size)
+{
+    plan_attention_gradient(p, size, 0);
+    p->in[0].n = p->in[1].n = p->in[2].n = p->in[4].n = 0;
+    p->in[5] = (Tensor){p->type, p->tq * 2 * p->c, ANY, FALSE};
+    p->out[0] = (Tensor){NET_F32, 2 * p->tq, ANY, TRUE};
+}
 static void plan_attention_dq(Plan *p, gsize size)
 {
     plan_attention_gradient(p, size, 3);
@@ -339,10 +346,14 @@ static void plan_attention_dq(Plan *p, gsize size)
 }
 static void plan_attention_dkv(Plan *p, gsize size)
 {
-    if (size == BENCH)
-        size = 15;
     plan_attention_gradient(p, size, 4);
     p->out[0] = p->out[1] = (Tensor){p->type, p->tk * 2 * p->c, ANY, TRUE};
+}
+static void plan_attention_backward(Plan *p, gsize size)
+{
+    plan_attention_gradient(p, size, 5);
+    p->out[0] = (Tensor){p->type, p->tq * 2 * p->c, ANY, TRUE};
+    p->out[1] = p->out[2] = (Tensor){p->type, p->tk * 2 * p->c, ANY, TRUE};
 }
 static KernelAttention attention_of(const Plan *p)
 {
@@ -383,6 +394,11 @@ static KernelAttentionRow attention_gradient_row(void **in)
     return (KernelAttentionRow){
         .q = in[0], .k = in[1], .v = in[2], .do_ = in[3], .lse = in[4], .delta = in[5]};
 }
+static void call_attention_delta(FlowKernelFn fn, const Plan *p, void **in, void **out)
+{
+    KernelAttentionRow row = {.do_ = in[3], .o = in[5], .delta_out = out[0]};
+    call_attention_range(fn, p, &row, p->tq);
+}
 static void call_attention_dq(FlowKernelFn fn, const Plan *p, void **in, void **out)
 {
     KernelAttentionRow row = attention_gradient_row(in);
@@ -395,6 +411,19 @@ static void call_attention_dkv(FlowKernelFn fn, const Plan *p, void **in, void *
     row.dk = out[0];
     row.dv = out[1];
     call_attention_range(fn, p, &row, p->tk);
+}
+
+static void call_attention_backward(FlowKernelFn fn, const Plan *p, void **in, void **out)
+{
+    KernelAttentionRow row = attention_gradient_row(in);
+    KernelAttention a = attention_of(p);
+    void *scratch = g_aligned_alloc(1, kernel_attention_backward_tile(&a), 64);
+    row.p = &a;
+    row.dq = out[0];
+    row.dk = out[1];
+    row.dv = out[2];
+    ((KernelAttentionFn)fn)(&row, 0, 1, 0, p->tk, scratch);
+    g_aligned_free(scratch);
 }
 
 static const Op check_ops[] = {
@@ -432,8 +461,10 @@ static const Op check_ops[] = {
     {"group_norm_grad", plan_group_grad, call_group, FALSE},
     {"group_norm_grad_silu", plan_group_grad, call_group, FALSE},
     {"attention", plan_attention, call_attention, FALSE},
+    {"attention_delta", plan_attention_delta, call_attention_delta, FALSE},
     {"attention_dq", plan_attention_dq, call_attention_dq, FALSE},
     {"attention_dkv", plan_attention_dkv, call_attention_dkv, FALSE},
+    {"attention_backward", plan_attention_backward, call_attention_backward, FALSE},
 };
 
 #endif
