@@ -1,4 +1,6 @@
 /* LoRA files: the fixtures of every layout loaded and written again, files that do not fit, scales, metadata.
+ * With --write FOLDER it writes the files that tests/sh/check_lora.sh gives to diffusers, and does nothing
+ * else.
  *
  * @label unit short
  */
@@ -577,6 +579,35 @@ static void test_same_path(void)
     model_free(m);
 }
 
+/* FOLDER/MODEL.TARGETS.FORMAT.TYPE.safetensors */
+static void write_files(void)
+{
+    static const struct {
+        const char *model, *targets;
+        LoraFormat format;
+        NetType type;
+    } files[] = {
+        {"tiny-sd", "attention", LORA_KOHYA, NET_F16}, {"tiny-sd", "attention", LORA_DIFFUSERS, NET_F16},
+        {"tiny-sd", "all", LORA_KOHYA, NET_F32},       {"tiny-sd", "all", LORA_DIFFUSERS, NET_F32},
+        {"tiny-sdxl", "linear", LORA_KOHYA, NET_BF16}, {"tiny-sdxl", "linear", LORA_DIFFUSERS, NET_BF16},
+        {"tiny-sdxl", "all", LORA_KOHYA, NET_F32},
+    };
+    for (guint i = 0; i < G_N_ELEMENTS(files); i++) {
+        g_autofree char *name = g_strdup_printf("%s.%s.%s.%s.safetensors", files[i].model, files[i].targets,
+                                                files[i].format == LORA_KOHYA ? "kohya" : "diffusers",
+                                                net_type_name(files[i].type));
+        g_autofree char *path = path_of(name);
+        g_autoptr(GError) error = NULL;
+        Model *m = open_model(files[i].model);
+        NetAdapters *a = make(m, files[i].targets, 5, 3);
+        fill(a);
+        lora_save(a, m, path, files[i].format, files[i].type, NULL, NULL, &error);
+        g_assert_no_error(error);
+        net_adapters_free(a);
+        model_free(m);
+    }
+}
+
 static void remove_folder(void)
 {
     g_autoptr(GDir) dir = g_dir_open(folder, 0, NULL);
@@ -590,6 +621,11 @@ static void remove_folder(void)
 
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[1], "--write")) {
+        folder = argv[2];
+        write_files();
+        return 0;
+    }
     g_test_init(&argc, &argv, NULL);
     folder = g_dir_make_tmp("loraflow-XXXXXX", NULL);
     g_test_add_func("/lora-file/fixtures", test_fixtures);
