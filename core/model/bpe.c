@@ -6,8 +6,8 @@
  * n^2, and a caption may be one piece of a megabyte. Entries of the heap that a merge has made stale are
  * recognised when they come up, and skipped. */
 #include "core/model/bpe.h"
+#include "core/model/json_file.h"
 #include "core/model/safetensors.h"
-#include <jansson.h>
 #include <string.h>
 
 enum { BYTES = 256 };
@@ -53,15 +53,10 @@ static const Merge *merge_of(const Bpe *bpe, gint32 left, gint32 right)
 
 static gboolean read_vocabulary(Bpe *bpe, const char *path, GError **error)
 {
-    json_error_t problem;
     const char *token;
-    json_t *id, *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-    if (!json_is_object(root)) {
-        g_set_error(error, MODEL_ERROR, MODEL_ERROR_FORMAT, "%s: %s", path,
-                    root ? "no JSON object of tokens" : problem.text);
-        json_decref(root);
+    json_t *id, *root = json_file_read(path, error);
+    if (!root)
         return FALSE;
-    }
     gboolean ok = TRUE;
     json_object_foreach(root, token, id)
     {

@@ -5,7 +5,7 @@
  * a table of what it may be, or reported; all problems of a file come in one message. A key that is absent
  * has the default of diffusers' class. */
 #include "core/model/config.h"
-#include <jansson.h>
+#include "core/model/json_file.h"
 #include <math.h>
 #include <string.h>
 
@@ -169,14 +169,9 @@ static void check_unknown(Config *c)
 
 static gboolean begin(Config *c, const char *path, GError **error)
 {
-    json_error_t what;
-    *c = (Config){json_load_file(path, JSON_REJECT_DUPLICATES, &what), path, NULL, NULL};
-    if (!json_is_object(c->root)) {
-        g_set_error(error, MODEL_ERROR, MODEL_ERROR_FORMAT, "%s: %s", path,
-                    c->root ? "no JSON object" : what.text);
-        json_decref(c->root);
+    *c = (Config){json_file_read(path, error), path, NULL, NULL};
+    if (!c->root)
         return FALSE;
-    }
     c->problems = g_string_new(NULL);
     c->seen = g_hash_table_new(g_str_hash, g_str_equal);
     return TRUE;

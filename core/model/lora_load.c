@@ -5,8 +5,8 @@
  * '_', by diffusers' or by original paths), endings too; both are tables here. Every tensor has to find its
  * place and every adapter its pair: a file that fits only in part would train on from something else than it
  * says, so what does not fit is listed and nothing is read. */
+#include "core/model/json_file.h"
 #include "core/model/names.h"
-#include <jansson.h>
 #include <math.h>
 #include <string.h>
 
@@ -259,10 +259,11 @@ static gboolean read_config(Reader *r, GError **error)
     json_error_t problem;
     if (!text)
         return TRUE;
-    r->config = json_loads(text, 0, &problem);
-    if (!json_is_object(r->config))
-        return fail(r, error, MODEL_ERROR_FORMAT, "lora_adapter_metadata is not a JSON object: %s",
-                    r->config ? "another value" : problem.text);
+    r->config = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
+    if (!json_is_object(r->config)) {
+        g_autofree char *what = r->config ? g_strdup("another value") : json_file_problem(&problem);
+        return fail(r, error, MODEL_ERROR_FORMAT, "lora_adapter_metadata is not a JSON object: %s", what);
+    }
     if (json_is_true(json_object_get(r->config, "unet.use_dora")))
         return fail(r, error, MODEL_ERROR_UNSUPPORTED, "a DoRA adapter (use_dora); only LoRA can be read");
     return TRUE;

@@ -23,7 +23,8 @@ static gpointer keep(Out *out, gpointer memory)
 static void add(Out *out, char *name, guint ndim, const gint64 *shape, const float *data)
 {
     SafeEntry e = {.name = keep(out, name), .type = out->type, .ndim = ndim, .data = data, .source = NET_F32};
-    memcpy(e.shape, shape, ndim * sizeof *shape);
+    for (guint i = 0; i < ndim; i++)
+        e.shape[i] = shape[i];
     g_array_append_val(out->entries, e);
 }
 

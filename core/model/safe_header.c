@@ -5,9 +5,9 @@
  * order of their offsets: no hole, no overlap, the last one ends where the file ends. What passes here can be
  * read without further checks. What is not safetensors at all is recognised by its first bytes, since a web
  * page in place of a checkpoint is the most common broken file. */
+#include "core/model/json_file.h"
 #include "core/model/safe_file.h"
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -301,9 +301,11 @@ gboolean safe__read_header(SafeFile *file, GError **error)
     json_t *root = json_loadb(header, length, JSON_REJECT_DUPLICATES, &problem);
     if (!root && json_error_code(&problem) == json_error_duplicate_key)
         return fail_duplicate(error, file->path, header, (gsize)problem.position);
-    if (!root)
+    if (!root) {
+        g_autofree char *what = json_file_problem(&problem);
         return safe__fail(error, file->path, MODEL_ERROR_FORMAT, "not a safetensors header: %s at byte %d",
-                          problem.text, 8 + problem.position);
+                          what, 8 + problem.position);
+    }
     if (!json_is_object(root)) {
         safe__fail(error, file->path, MODEL_ERROR_FORMAT, "not a safetensors header: no JSON object");
         goto out;

@@ -4,7 +4,7 @@
  * shards lie beside it, are there and complete, hold what they are said to hold, and no tensor is in two of
  * them. */
 #include "core/model/safe_set.h"
-#include <jansson.h>
+#include "core/model/json_file.h"
 #include <string.h>
 
 struct SafeSet {
@@ -109,15 +109,13 @@ static gboolean open_shards(SafeSet *set, const char *path, json_t *map, GError 
 
 static gboolean open_index(SafeSet *set, const char *path, GError **error)
 {
-    json_error_t problem;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-    json_t *map = json_object_get(root, "weight_map");
+    json_t *root = json_file_read(path, error), *map = json_object_get(root, "weight_map");
     gboolean ok = FALSE;
     if (json_is_object(map) && json_object_size(map))
         ok = open_shards(set, path, map, error);
-    else
-        g_set_error(error, MODEL_ERROR, MODEL_ERROR_FORMAT, "%s: %s", path,
-                    root ? "no 'weight_map': not an index of shards" : problem.text);
+    else if (root)
+        g_set_error(error, MODEL_ERROR, MODEL_ERROR_FORMAT, "%s: no 'weight_map': not an index of shards",
+                    path);
     json_decref(root);
     return ok;
 }

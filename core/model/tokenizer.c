@@ -7,9 +7,9 @@
  * its pad token is "!": the model was trained without that, but diffusers does it, and so do we. */
 #include "core/model/tokenizer.h"
 #include "core/model/bpe.h"
+#include "core/model/json_file.h"
 #include "core/model/safetensors.h"
 #include "core/model/words.h"
-#include <jansson.h>
 #include <string.h>
 
 typedef struct {
@@ -45,20 +45,11 @@ static void add_special(Tokenizer *t, const char *text, gint32 id, gboolean raw)
     t->size = MAX(t->size, id + 1);
 }
 
-/* A JSON object from a file; NULL without an error if there is no such file. */
+/* NULL without an error if there is no such file. */
 static json_t *load(const char *folder, const char *name, GError **error)
 {
     g_autofree char *path = g_build_filename(folder, name, NULL);
-    json_error_t problem;
-    if (!g_file_test(path, G_FILE_TEST_EXISTS))
-        return NULL;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &problem);
-    if (json_is_object(root))
-        return root;
-    g_set_error(error, MODEL_ERROR, MODEL_ERROR_FORMAT, "%s: %s", path,
-                root ? "no JSON object" : problem.text);
-    json_decref(root);
-    return NULL;
+    return g_file_test(path, G_FILE_TEST_EXISTS) ? json_file_read(path, error) : NULL;
 }
 
 /* {"49407": {"content": "<|endoftext|>", "normalized": true, ...}, ...} */

@@ -282,7 +282,7 @@ static void test_config(void)
     refuse("act_fn");
     refuse("dropout");
     put("unet/config.json", "{\"a\":", -1);
-    refuse("unet/config.json: ");
+    refuse("unet/config.json:1: ");
 }
 
 static void test_v_prediction(void)

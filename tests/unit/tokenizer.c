@@ -182,7 +182,7 @@ static void test_broken(void)
         {"vocab.json", "{\"a\":0}", "no token for byte 0x00"},
         {"vocab.json", "{\"a\":-1}", "token 'a' has no id"},
         {"vocab.json", "[1]", "no JSON object"},
-        {"vocab.json", "{", "vocab.json: "},
+        {"vocab.json", "{", "vocab.json:1: "},
         {"merges.txt", "#version: 0.2\nt h e\n", "merges.txt:2: expected two tokens, found 't h e'"},
         {"merges.txt", "t h\nq zz\n", "merges.txt:2: 'zz' is not in the vocabulary"},
         {"tokenizer_config.json", "{\"pad_token\":\"<none>\"}",
