@@ -27,7 +27,8 @@ static void resize_worker_stop(FlowCtx *ctx)
 static gboolean geometry_valid(const ImageGeometry *g)
 {
     return g->target_height > 0 && g->target_width > 0 && g->top >= 0 && g->left >= 0 &&
-           g->top <= g->resized_height - g->target_height && g->left <= g->resized_width - g->target_width;
+           (gint64)g->top + g->target_height <= g->resized_height &&
+           (gint64)g->left + g->target_width <= g->resized_width;
 }
 
 static FlowStatus resize_process(FlowCtx *ctx, FlowItem **in, GError **error)

@@ -16,7 +16,7 @@
 #include "core/flow/graph.h"
 #include "core/image/caption.h"
 #include "core/image/picture.h"
-#include "pictures.h"
+#include "stages/image_folder/pictures.h"
 #include <string.h>
 
 enum { PREFILL_AUTO, PREFILL_YES, PREFILL_NO };

@@ -2,7 +2,7 @@
  *
  * A share of the pictures is held back by drawing a number from each picture's name and taking the smallest:
  * pictures that are added later hardly change who is held back. */
-#include "pictures.h"
+#include "stages/image_folder/pictures.h"
 
 #include "core/flow/random.h"
 #include "core/image/picture.h"

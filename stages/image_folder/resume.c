@@ -2,7 +2,7 @@
  *
  * A run is a function of its list of pictures: their order, number and captions decide which is used when. So
  * a checkpoint keeps one line for each, and another list is refused by naming the difference. */
-#include "pictures.h"
+#include "stages/image_folder/pictures.h"
 
 #include "core/flow/random.h"
 #include "core/image/picture.h"

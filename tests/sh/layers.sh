@@ -20,5 +20,8 @@ check core/net 'core/net/|kernels/|core/flow/random\.h"'
 check core/image 'core/image/|core/flow/|kernels/'
 check core/cache 'core/cache/|core/flow/|kernels/'
 check core/model 'core/model/|core/net/|core/flow/|kernels/'
-check stages 'core/(flow|net|model|image|cache)/|kernels/'
+check stages 'core/(flow|net|model|image|cache)/|kernels/|stages/'
+for folder in stages/*/; do # a stage that is a folder includes its own headers, no other stage's
+    check "${folder%/}" "core/(flow|net|model|image|cache)/|kernels/|$folder"
+done
 exit $fail
