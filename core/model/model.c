@@ -80,6 +80,24 @@ static gboolean open_vae(Model *m, GError **error)
     return m->vae_file != NULL;
 }
 
+/* An id beyond the encoder's table would read whatever lies there. */
+static gboolean check_tokenizer(const Model *m, guint i, GError **error)
+{
+    if (!g_file_test(m->tokenizer[i], G_FILE_TEST_IS_DIR)) {
+        g_set_error(error, MODEL_ERROR, MODEL_ERROR_MISSING,
+                    "%s: no such folder: not a complete diffusers model", m->tokenizer[i]);
+        return FALSE;
+    }
+    Tokenizer *tokenizer = tokenizer_open(m->tokenizer[i], error);
+    const gint size = tokenizer ? tokenizer_size(tokenizer) : 0;
+    tokenizer_free(tokenizer);
+    if (size > m->text[i].vocabulary)
+        g_set_error(error, MODEL_ERROR, MODEL_ERROR_SHAPE,
+                    "%s: the tokenizer has %d tokens, the text encoder %" G_GINT64_FORMAT, m->tokenizer[i],
+                    size, m->text[i].vocabulary);
+    return size && size <= m->text[i].vocabulary;
+}
+
 static gboolean open_texts(Model *m, GError **error)
 {
     static const char *const encoders[] = {"text_encoder", "text_encoder_2"}, *const tokenizers[] = {
@@ -92,11 +110,8 @@ static gboolean open_texts(Model *m, GError **error)
         if (!m->text_file[i])
             return FALSE;
         m->tokenizer[i] = g_build_filename(m->path, tokenizers[i], NULL);
-        if (!g_file_test(m->tokenizer[i], G_FILE_TEST_IS_DIR)) {
-            g_set_error(error, MODEL_ERROR, MODEL_ERROR_MISSING,
-                        "%s: no such folder: not a complete diffusers model", m->tokenizer[i]);
+        if (!check_tokenizer(m, i, error))
             return FALSE;
-        }
     }
     return TRUE;
 }

@@ -285,6 +285,17 @@ static void test_config(void)
     refuse("unet/config.json:1: ");
 }
 
+/* A token that the encoder has no row for. */
+static void test_vocabulary(void)
+{
+    fresh("tests/fixtures/tiny-sd");
+    set("tokenizer/vocab.json", "one more", "1014");
+    refuse("the tokenizer has 1015 tokens, the text encoder 1014");
+    fresh("tests/fixtures/tiny-sd");
+    drop("tokenizer/merges.txt");
+    refuse("no merges.txt");
+}
+
 static void test_v_prediction(void)
 {
     fresh("tests/fixtures/tiny-sd");
@@ -489,6 +500,7 @@ int main(int argc, char **argv)
     g_test_add_func("/model/demo", test_demo);
     g_test_add_func("/model/keys", test_keys);
     g_test_add_func("/model/config", test_config);
+    g_test_add_func("/model/vocabulary", test_vocabulary);
     g_test_add_func("/model/v-prediction", test_v_prediction);
     g_test_add_func("/model/files", test_files);
     g_test_add_func("/model/tensors", test_tensors);
