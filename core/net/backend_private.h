@@ -34,7 +34,7 @@ typedef struct {
 /* The CPU: oneDNN for products and convolutions, kernels/ for the rest. */
 extern const NetBackendRow net_cpu[NET_OP_COUNT];
 
-/* Products and convolutions (cpu_product.c). */
+/* Products (cpu_matmul.c) and convolutions (cpu_conv.c). */
 void net_cpu_matmul(const NetCall *call);
 gboolean net_cpu_matmul_prepare(const NetOp *op, NetKernel *kernel, GError **error);
 void net_cpu_outer(const NetCall *call);

@@ -14,16 +14,17 @@
 struct NetDnnl {
     NetDnnlSpec spec;
     guint refs;
-    dnnl_primitive_t run, pack; /* pack: plain to packed weights, or (CONV_OUTER) packed gradient to plain */
+    dnnl_primitive_t run, pack; /* pack: plain weights to the layout that run wants */
     dnnl_memory_t src, weights, bias, dst, add, scratch, pack_plain, pack_packed;
     dnnl_memory_desc_t weights_desc;
     gsize scratch_bytes, packed_bytes;
 };
 
-/* One layout of a weight; a weight has a list of them. */
+/* One layout of a weight, or a column range of it (count > 0); a weight has a list of them. */
 typedef struct Packed Packed;
 struct Packed {
     dnnl_memory_desc_t desc;
+    gint64 begin, count;
     gpointer data;
     Packed *next;
 };
@@ -60,8 +61,7 @@ static dnnl_data_type_t type_of(guint32 type)
 
 static const char *kind_name(guint32 kind)
 {
-    static const char *const name[] = {"matmul", "convolution", "backward convolution",
-                                       "gradient of a convolution's weight"};
+    static const char *const name[] = {"matmul", "convolution", "backward convolution"};
     return name[kind];
 }
 
@@ -83,10 +83,11 @@ static void set_error(GError **error, const NetDnnlSpec *s, const char *what)
 
 /* -- descriptors ------------------------------------------------------------------ */
 
-static dnnl_memory_desc_t matrix(gint64 rows, gint64 columns, guint32 type, gint64 ld, gboolean transposed)
+/* Packed; `transposed` is how it is stored. */
+static dnnl_memory_desc_t matrix(gint64 rows, gint64 columns, guint32 type, gboolean transposed)
 {
     dnnl_memory_desc_t d;
-    dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : columns, transposed ? rows : 1};
     dnnl_memory_desc_init_by_strides(&d, 2, dims, type_of(type), strides);
     return d;
 }
@@ -132,36 +133,27 @@ static dnnl_primitive_desc_t describe_matmul(const NetDnnlSpec *s, Descs *d, dnn
     return pd;
 }
 
-/* All three directions are described by the forward shapes; backward ones want a forward hint. */
+/* Both directions are described by the forward shapes; backward wants a forward hint. */
 static dnnl_primitive_desc_t describe_conv(const NetDnnlSpec *s, Descs *d, dnnl_primitive_attr_t attr)
 {
     dnnl_dims_t stride = {s->stride, s->stride}, before = {s->top, s->left}, after = {s->bottom, s->right};
+    gboolean back = s->kind == NET_DNNL_CONV_BACKWARD;
     const dnnl_memory_desc_t any = tensor(s->co, s->ci, s->kh, s->kw, s->weights, dnnl_format_tag_any);
+    const dnnl_memory_desc_t *x = back ? &d->dst : &d->src, *y = back ? &d->src : &d->dst;
     dnnl_convolution_desc_t desc, forward;
     dnnl_primitive_desc_t pd = NULL, hint = NULL;
-    const dnnl_memory_desc_t *x = s->kind == NET_DNNL_CONV_BACKWARD ? &d->dst : &d->src;
-    dnnl_memory_desc_t y = tensor(s->batch, s->co, s->oh, s->ow, s->dst, dnnl_nhwc);
-    if (s->kind != NET_DNNL_CONV)
-        y = tensor(s->batch, s->co, s->oh, s->ow, s->src, dnnl_nhwc);
-    dnnl_status_t status =
-        dnnl_convolution_forward_desc_init(&forward, dnnl_forward, dnnl_convolution_direct, x, &any,
-                                           s->bias ? &d->bias : NULL, &y, stride, before, after);
-    if (status != dnnl_success)
+    if (dnnl_convolution_forward_desc_init(&forward, dnnl_forward, dnnl_convolution_direct, x, &any,
+                                           s->bias ? &d->bias : NULL, y, stride, before,
+                                           after) != dnnl_success)
         return NULL;
-    if (s->kind == NET_DNNL_CONV) {
+    if (!back) {
         dnnl_primitive_desc_create(&pd, &forward, attr, dnnl_cpu_engine, NULL);
         return pd;
     }
     if (dnnl_primitive_desc_create(&hint, &forward, NULL, dnnl_cpu_engine, NULL) != dnnl_success)
         return NULL;
-    const dnnl_memory_desc_t gradient = tensor(s->co, s->ci, s->kh, s->kw, NET_F32, dnnl_format_tag_any);
-    if (s->kind == NET_DNNL_CONV_BACKWARD)
-        status = dnnl_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, x, &any, &y, stride,
-                                                          before, after);
-    else
-        status = dnnl_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, x, &gradient,
-                                                             NULL, &y, stride, before, after);
-    if (status == dnnl_success)
+    if (dnnl_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, x, &any, y, stride, before,
+                                                 after) == dnnl_success)
         dnnl_primitive_desc_create(&pd, &desc, attr, dnnl_cpu_engine, hint);
     dnnl_primitive_desc_destroy(hint);
     return pd;
@@ -170,18 +162,16 @@ static dnnl_primitive_desc_t describe_conv(const NetDnnlSpec *s, Descs *d, dnnl_
 static dnnl_primitive_desc_t describe(const NetDnnlSpec *s, Descs *d)
 {
     if (s->kind == NET_DNNL_MATMUL) {
-        d->src = matrix(s->m, s->k, s->src, s->lda, s->ta != 0);
-        d->weights = matrix(s->k, s->n, s->weights, s->ldb, s->tb != 0);
-        d->bias = matrix(1, s->n, NET_F32, s->n, FALSE);
-        d->dst = matrix(s->m, s->n, s->dst, s->ldc, FALSE);
+        d->src = matrix(s->m, s->k, s->src, s->ta != 0);
+        d->weights = matrix(s->k, s->n, s->weights, s->tb != 0);
+        d->bias = matrix(1, s->n, NET_F32, FALSE);
+        d->dst = matrix(s->m, s->n, s->dst, FALSE);
     } else {
         dnnl_dims_t channels = {s->co};
-        d->src = s->kind == NET_DNNL_CONV_BACKWARD ? tensor(s->batch, s->co, s->oh, s->ow, s->src, dnnl_nhwc)
-                                                   : tensor(s->batch, s->ci, s->h, s->w, s->src, dnnl_nhwc);
-        d->dst = s->kind == NET_DNNL_CONV ? tensor(s->batch, s->co, s->oh, s->ow, s->dst, dnnl_nhwc)
-                                          : tensor(s->batch, s->ci, s->h, s->w, s->dst, dnnl_nhwc);
-        if (s->kind == NET_DNNL_CONV_OUTER) /* "weights" is the gradient of the result */
-            d->dst = tensor(s->batch, s->co, s->oh, s->ow, s->src, dnnl_nhwc);
+        dnnl_memory_desc_t x = tensor(s->batch, s->ci, s->h, s->w, s->src, dnnl_nhwc);
+        dnnl_memory_desc_t y = tensor(s->batch, s->co, s->oh, s->ow, s->src, dnnl_nhwc);
+        d->src = s->kind == NET_DNNL_CONV ? x : y;
+        d->dst = s->kind == NET_DNNL_CONV ? y : x;
         dnnl_memory_desc_init_by_tag(&d->bias, 1, channels, dnnl_f32, dnnl_a);
     }
     dnnl_primitive_attr_t attr = attributes(s, &d->dst);
@@ -198,24 +188,16 @@ static void memory(dnnl_memory_t *out, const dnnl_memory_desc_t *desc)
     dnnl_memory_create(out, desc, dnnl_cpu_engine, DNNL_MEMORY_NONE);
 }
 
-/* Between plain weights and the layout of the primitive; nothing if they are the same. */
+/* From plain weights to the layout of the primitive; nothing if they are the same. */
 static gboolean make_pack(NetDnnl *p)
 {
     const NetDnnlSpec *s = &p->spec;
-    gboolean outer = s->kind == NET_DNNL_CONV_OUTER;
-    guint32 type = outer ? NET_F32 : s->weights;
-    dnnl_memory_desc_t plain = tensor(s->co, s->ci, s->kh, s->kw, type, dnnl_acdb);
-    gboolean same = dnnl_memory_desc_equal(&plain, &p->weights_desc);
-    p->packed_bytes = same && !outer ? 0 : dnnl_memory_desc_get_size(&p->weights_desc);
-    if (!p->packed_bytes)
+    dnnl_memory_desc_t plain = tensor(s->co, s->ci, s->kh, s->kw, s->weights, dnnl_acdb);
+    if (dnnl_memory_desc_equal(&plain, &p->weights_desc))
         return TRUE;
-    NetDnnlSpec sum = {.scale = 1, .add = outer ? NET_DNNL_ADD_SHARED : NET_DNNL_NO_ADD};
-    dnnl_primitive_attr_t attr = attributes(&sum, NULL);
-    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_library);
+    p->packed_bytes = dnnl_memory_desc_get_size(&p->weights_desc);
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_reorder_primitive_desc_create(&pd, outer ? &p->weights_desc : &plain, dnnl_cpu_engine,
-                                       outer ? &plain : &p->weights_desc, dnnl_cpu_engine, attr);
-    dnnl_primitive_attr_destroy(attr);
+    dnnl_reorder_primitive_desc_create(&pd, &plain, dnnl_cpu_engine, &p->weights_desc, dnnl_cpu_engine, NULL);
     if (!pd)
         return FALSE;
     dnnl_status_t status = dnnl_primitive_create(&p->pack, pd);
@@ -253,8 +235,7 @@ static NetDnnl *dnnl_make(const NetDnnlSpec *spec, GError **error)
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
     gboolean reference = name && strstr(name, "ref");
     const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    p->weights_desc = *dnnl_primitive_desc_query_md(
-        pd, spec->kind == NET_DNNL_CONV_OUTER ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    p->weights_desc = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
     p->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     gboolean made = !reference && dnnl_primitive_create(&p->run, pd) == dnnl_success;
     if (made) {
@@ -275,25 +256,42 @@ static NetDnnl *dnnl_make(const NetDnnlSpec *spec, GError **error)
     return NULL;
 }
 
-NetDnnl *net_dnnl_get(const NetDnnlSpec *spec, GError **error)
+typedef struct {
+    const NetDnnlSpec *spec;
+    NetDnnl *found;
+    GError *error;
+} Request;
+
+static void get_here(gpointer data)
 {
+    Request *request = data;
     pthread_once(&dnnl_once, dnnl_start);
     if (dnnl_start_status != dnnl_success) {
-        g_set_error(error, NET_ERROR, NET_ERROR_FAILED, "oneDNN does not start (status %d)",
+        g_set_error(&request->error, NET_ERROR, NET_ERROR_FAILED, "oneDNN does not start (status %d)",
                     (int)dnnl_start_status);
-        return NULL;
+        return;
     }
     pthread_mutex_lock(&dnnl_lock);
-    NetDnnl *p = g_hash_table_lookup(dnnl_cache, spec);
+    NetDnnl *p = g_hash_table_lookup(dnnl_cache, request->spec);
     if (!p) {
-        p = dnnl_make(spec, error);
+        p = dnnl_make(request->spec, &request->error);
         if (p)
             g_hash_table_insert(dnnl_cache, &p->spec, p);
     }
     if (p)
         p->refs++;
     pthread_mutex_unlock(&dnnl_lock);
-    return p;
+    request->found = p;
+}
+
+/* A primitive divides its work by the threads of the team of whoever makes it, so that is who will run it. */
+NetDnnl *net_dnnl_get(const NetDnnlSpec *spec, GError **error)
+{
+    Request request = {.spec = spec};
+    net_on_compute_thread(get_here, &request);
+    if (request.error)
+        g_propagate_error(error, request.error);
+    return request.found;
 }
 
 void net_dnnl_unref(gpointer dnnl)
@@ -346,23 +344,11 @@ static gboolean execute(NetDnnl *p, dnnl_primitive_t primitive, const ExecArgs *
 gboolean net_dnnl_run(NetDnnl *p, const NetDnnlArgs *a, GError **error)
 {
     ExecArgs args = {.n = 0};
-    switch (p->spec.kind) {
-    case NET_DNNL_CONV_BACKWARD:
-        bind(&args, DNNL_ARG_DIFF_DST, p->src, a->src);
-        bind(&args, DNNL_ARG_WEIGHTS, p->weights, a->weights);
-        bind(&args, DNNL_ARG_DIFF_SRC, p->dst, a->dst);
-        break;
-    case NET_DNNL_CONV_OUTER:
-        bind(&args, DNNL_ARG_SRC, p->src, a->src);
-        bind(&args, DNNL_ARG_DIFF_DST, p->dst, a->weights);
-        bind(&args, DNNL_ARG_DIFF_WEIGHTS, p->weights, a->dst);
-        break;
-    default:
-        bind(&args, DNNL_ARG_SRC, p->src, a->src);
-        bind(&args, DNNL_ARG_WEIGHTS, p->weights, a->weights);
-        bind(&args, DNNL_ARG_DST, p->dst, a->dst);
-        bind(&args, DNNL_ARG_BIAS, p->bias, p->spec.bias ? a->bias : NULL);
-    }
+    gboolean back = p->spec.kind == NET_DNNL_CONV_BACKWARD;
+    bind(&args, back ? DNNL_ARG_DIFF_DST : DNNL_ARG_SRC, p->src, a->src);
+    bind(&args, DNNL_ARG_WEIGHTS, p->weights, a->weights);
+    bind(&args, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_DST, p->dst, a->dst);
+    bind(&args, DNNL_ARG_BIAS, p->bias, p->spec.bias ? a->bias : NULL);
     if (p->spec.add == NET_DNNL_ADD_APART) {
         int at = p->spec.scale != 1 ? 1 : 0;
         bind(&args, DNNL_ARG_ATTR_MULTIPLE_POST_OP(at) | DNNL_ARG_SRC_1, p->add, a->add);
@@ -379,33 +365,50 @@ gboolean net_dnnl_pack(NetDnnl *p, gconstpointer plain, gpointer packed, GError 
     return execute(p, p->pack, &args, error);
 }
 
-gboolean net_dnnl_unpack_add(NetDnnl *p, gconstpointer packed, float *plain, GError **error)
+static Packed *packed_new(gsize bytes)
 {
-    ExecArgs args = {.n = 0};
-    bind(&args, DNNL_ARG_FROM, p->pack_packed, packed);
-    bind(&args, DNNL_ARG_TO, p->pack_plain, plain);
-    return execute(p, p->pack, &args, error);
+    Packed *made = g_new0(Packed, 1);
+    made->data = g_aligned_alloc(1, (bytes + 63) / 64 * 64, 64);
+    return made;
+}
+
+/* The list is a cache: it is no part of what makes a weight constant. */
+static gconstpointer packed_keep(Packed *made, const NetWeight *weight)
+{
+    made->next = weight->packed;
+    ((NetWeight *)weight)->packed = made;
+    return made->data;
 }
 
 gconstpointer net_dnnl_packed(NetDnnl *p, const NetWeight *weight, GError **error)
 {
     if (!p->packed_bytes)
         return weight->data;
-    NetWeight *owner = (NetWeight *)weight; /* the cache is no part of what makes a weight constant */
     for (Packed *at = weight->packed; at; at = at->next)
-        if (dnnl_memory_desc_equal(&at->desc, &p->weights_desc))
+        if (!at->count && dnnl_memory_desc_equal(&at->desc, &p->weights_desc))
             return at->data;
-    Packed *made = g_new0(Packed, 1);
+    Packed *made = packed_new(p->packed_bytes);
     made->desc = p->weights_desc;
-    made->data = g_aligned_alloc(1, (p->packed_bytes + 63) / 64 * 64, 64);
-    if (!net_dnnl_pack(p, weight->data, made->data, error)) {
-        g_aligned_free(made->data);
-        g_free(made);
-        return NULL;
-    }
-    made->next = owner->packed;
-    owner->packed = made;
-    return made->data;
+    if (net_dnnl_pack(p, weight->data, made->data, error))
+        return packed_keep(made, weight);
+    net_dnnl_packed_free(made);
+    return NULL;
+}
+
+gconstpointer net_dnnl_columns(const NetWeight *weight, gint64 begin, gint64 count)
+{
+    for (Packed *at = weight->packed; at; at = at->next)
+        if (at->begin == begin && at->count == count)
+            return at->data;
+    gint64 width = weight->shape[1] * weight->shape[2] * weight->shape[3];
+    gsize row = net_type_bytes(weight->type, (gsize)count), step = net_type_bytes(weight->type, (gsize)width);
+    Packed *made = packed_new((gsize)weight->shape[0] * row);
+    made->begin = begin;
+    made->count = count;
+    const guint8 *from = (const guint8 *)weight->data + net_type_bytes(weight->type, (gsize)begin);
+    for (gint64 i = 0; i < weight->shape[0]; i++)
+        memcpy((guint8 *)made->data + (gsize)i * row, from + (gsize)i * step, row);
+    return packed_keep(made, weight);
 }
 
 void net_dnnl_packed_free(gpointer packed)

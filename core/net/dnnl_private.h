@@ -11,7 +11,6 @@ typedef enum {
     NET_DNNL_CONV,          /* dst = conv(src, weights) + bias, + add */
     NET_DNNL_CONV_BACKWARD, /* dst (like src of CONV) = gradient of its source; src = gradient of its result
                              */
-    NET_DNNL_CONV_OUTER, /* dst (packed, f32) = gradient of weights; src as CONV, weights: gradient of dst */
 } NetDnnlKind;
 
 typedef enum { NET_DNNL_NO_ADD, NET_DNNL_ADD_SHARED /* add is dst */, NET_DNNL_ADD_APART } NetDnnlAdd;
@@ -23,7 +22,7 @@ typedef struct {
     guint32 bias, ta, tb;      /* has a f32 bias; src, weights stored transposed */
     float scale;
     guint32 unused;
-    gint64 m, n, k, lda, ldb, ldc;                      /* MATMUL */
+    gint64 m, n, k;                                     /* MATMUL; operands are packed */
     gint64 batch, h, w, ci, co, kh, kw, oh, ow, stride; /* CONV*, all as in the forward pass */
     gint64 top, left, bottom, right;
 } NetDnnlSpec;
@@ -46,11 +45,12 @@ gsize net_dnnl_packed_bytes(const NetDnnl *dnnl);
 gboolean net_dnnl_run(NetDnnl *dnnl, const NetDnnlArgs *args, GError **error);
 /* Plain (co, kh, kw, ci) weights into the layout of the primitive. [compute] */
 gboolean net_dnnl_pack(NetDnnl *dnnl, gconstpointer plain, gpointer packed, GError **error);
-/* plain f32 (co, kh, kw, ci) += the gradient that CONV_OUTER wrote into `packed`. [compute] */
-gboolean net_dnnl_unpack_add(NetDnnl *dnnl, gconstpointer packed, float *plain, GError **error);
 /* The weight in that layout: made at the first call, kept with the weight, shared by primitives that agree.
  * [compute] */
 gconstpointer net_dnnl_packed(NetDnnl *dnnl, const NetWeight *weight, GError **error);
+/* Columns [begin, begin + count) of a matrix as a packed matrix: made at the first call, kept with the
+ * weight. [compute] */
+gconstpointer net_dnnl_columns(const NetWeight *weight, gint64 begin, gint64 count);
 /* Frees NetWeight->packed; NULL is fine. */
 void net_dnnl_packed_free(gpointer packed);
 
