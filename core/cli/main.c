@@ -8,7 +8,11 @@ static int help(int argc, char **argv);
 static int version(int argc, char **argv);
 
 const CliVerb cli_verbs[] = {
+    {"run", cli_run, "Run a graph.",
+     "GRAPH [--set NODE.KEY=VALUE] [--var NAME=VALUE] [--resume CHECKPOINT] [--dry] [--json]"},
     {"check", cli_check, "Find every fault of graphs without running anything.", "GRAPH... [--json]"},
+    {"plan", cli_plan, "Say what memory a graph will hold, per node and phase.",
+     "GRAPH [--resolved] [--no-data] [--ops] [--dump FILE] [--json]"},
     {"graph", cli_graph, "Draw a graph (Graphviz dot).", "GRAPH"},
     {"inspect", cli_inspect, "Describe stages, plugins, checkpoints and models.",
      "[STAGE | FILE.so | FILE.safetensors | MODEL] [--markdown] [--json]"},

@@ -1,5 +1,6 @@
 /* What a stage may ask the host about its node: state, ports, other nodes, counters, messages. */
 #include "core/flow/graph_private.h"
+#include "core/flow/say.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -172,14 +173,13 @@ FlowFieldSet flow_node_arriving(FlowNode *node, const char *port)
 
 /* -- messages ----------------------------------------------------------------------- */
 
-/* One write a message: workers must not mix their lines. */
 static void say(const FlowNode *node, const char *kind, const char *format, va_list args)
 {
     g_autofree char *text = g_strdup_vprintf(format, args);
     g_autofree char *line =
         g_strdup_printf("%s:%d: %s[%s] %s\n", node->where.file ? node->where.file : "graph", node->where.line,
                         kind, node->name, text);
-    fputs(line, stderr);
+    flow_say(line);
 }
 
 void flow_node_warn(FlowNode *node, const char *format, ...)

@@ -6,7 +6,7 @@
  *
  * @link libjpeg
  */
-#include "core/flow/stage.h"
+#include "core/flow/plan.h"
 #include "stages/generate/values.h"
 #include <glib/gstdio.h>
 
@@ -57,12 +57,17 @@ static gboolean generate_open(FlowNode *node, GError **error)
     return FALSE;
 }
 
+static GenerateShape shape_of(const Generate *g)
+{
+    return (GenerateShape){(FlowKind)g->kind, g->batch,  g->width,   g->height,
+                           g->size,           g->factor, g->context, g->pooled};
+}
+
 static gboolean fill(FlowCtx *ctx, FlowField field, GError **error)
 {
     const Generate *g = flow_ctx_state(ctx);
     Worker *w = flow_ctx_worker(ctx);
-    const GenerateShape shape = {(FlowKind)g->kind, g->batch,  g->width,   g->height,
-                                 g->size,           g->factor, g->context, g->pooled};
+    const GenerateShape shape = shape_of(g);
     /* files of one variant are one picture, whichever field shows it */
     gboolean file = field == FLOW_F_PATH || field == FLOW_F_FILE_ID || field == FLOW_F_BYTES;
     w->set |= FLOW_FIELD_BIT(field);
@@ -105,6 +110,40 @@ static void generate_worker_stop(FlowCtx *ctx)
     if (w->folder)
         g_rmdir(w->folder);
     g_clear_pointer(&w->folder, g_free);
+}
+
+/* Bytes of one variant, as it is made; the texts of files are small. */
+static gsize variant_bytes(const Generate *g)
+{
+    enum { PATH = 64 };
+    const GenerateShape shape = shape_of(g);
+    gsize sum = 0;
+    for (char **name = g->fields; *name; name++) {
+        FlowField field = (FlowField)flow_field_find(*name);
+        if (field == FLOW_F_PATH || field == FLOW_F_FILE_ID) {
+            sum += PATH;
+            continue;
+        }
+        g_autoptr(FlowValue) value = generate_value(&shape, field, 0, 0, NULL, NULL);
+        sum += value->nbytes;
+    }
+    return sum;
+}
+
+static gboolean generate_plan(FlowNode *node, FlowPlan *plan, GError **error G_GNUC_UNUSED)
+{
+    const Generate *g = flow_node_state(node);
+    gboolean target = g->kind != FLOW_SAMPLE;
+    FlowPlanSize size = {(gint32)(target ? g->size : g->height), (gint32)(target ? g->size : g->width),
+                         g->variants};
+    plan->item_bytes = variant_bytes(g);
+    flow_plan_add_always(plan, node, FLOW_HOST, "values", (gsize)g->variants * plan->item_bytes);
+    g_array_append_val(plan->sizes, size);
+    plan->samples = g->variants;
+    plan->batch = g->batch;
+    plan->source_pixels = g->width * g->height;
+    plan->source_bytes = g->width * g->height * 3;
+    return TRUE;
 }
 
 static void number(FlowItem *item, gint64 n, gint64 batch)
@@ -161,4 +200,4 @@ FLOW_STAGE(.name = "generate", .summary = "Make items with plausible fields.",
            .flags = FLOW_NEEDS_OUT, .version = 1, .state_size = sizeof(Generate),
            .worker_size = sizeof(Worker), .params = params, .outputs = outs, .open = generate_open,
            .worker_start = generate_worker_start, .process = generate_process,
-           .worker_stop = generate_worker_stop, .describe = generate_describe);
+           .worker_stop = generate_worker_stop, .describe = generate_describe, .plan = generate_plan);
