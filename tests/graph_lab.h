@@ -19,15 +19,8 @@
 
 typedef struct {
     gint64 items, epochs, next, epoch;
-    gboolean prefill;
+    gboolean prefill, begun;
 } TCount;
-
-static gboolean t_count_open(FlowNode *node, GError **error G_GNUC_UNUSED)
-{
-    TCount *count = flow_node_state(node);
-    count->epoch = count->prefill ? -1 : flow_graph_start(flow_node_graph(node)).epoch;
-    return TRUE;
-}
 
 static FlowItem *lab_item(gint64 number, gint64 epoch)
 {
@@ -43,8 +36,10 @@ static FlowItem *lab_item(gint64 number, gint64 epoch)
 static FlowStatus t_count_process(FlowCtx *ctx, FlowItem **in G_GNUC_UNUSED, GError **error G_GNUC_UNUSED)
 {
     TCount *count = flow_ctx_state(ctx);
-    if (count->epoch < 0 && !flow_graph_resumed(flow_node_graph(flow_ctx_node(ctx))) && !count->prefill)
-        count->epoch = 0;
+    gint64 first = flow_graph_start(flow_node_graph(flow_ctx_node(ctx))).epoch;
+    if (!count->begun)
+        count->epoch = count->prefill ? -1 : first;
+    count->begun = TRUE;
     if (count->epochs && count->epoch >= count->epochs)
         return FLOW_EOS;
     if (count->next < count->items)
@@ -52,8 +47,7 @@ static FlowStatus t_count_process(FlowCtx *ctx, FlowItem **in G_GNUC_UNUSED, GEr
     FlowCursor cursor = {.epoch = count->epoch, .position = count->next};
     FlowMark mark = count->epoch < 0 ? FLOW_MARK_PREFILL_DONE : FLOW_MARK_EPOCH;
     count->next = 0;
-    count->epoch =
-        count->epoch < 0 ? flow_graph_start(flow_node_graph(flow_ctx_node(ctx))).epoch : count->epoch + 1;
+    count->epoch = count->epoch < 0 ? first : count->epoch + 1;
     return flow_emit(ctx, 0, flow_item_new_mark(mark, &cursor));
 }
 
@@ -74,7 +68,6 @@ static const FlowStage t_count = {.abi = FLOW_ABI,
                                   .state_size = sizeof(TCount),
                                   .params = t_count_params,
                                   .outputs = t_count_out,
-                                  .open = t_count_open,
                                   .process = t_count_process};
 
 /* -- t_work ------------------------------------------------------------------------- */

@@ -65,6 +65,8 @@ typedef struct {
 } FlowEdge;
 guint flow_graph_edges(const FlowGraph *graph);
 const FlowEdge *flow_graph_edge(const FlowGraph *graph, guint i);
+/* The graph resolved, as one graph file that runs: what a checkpoint keeps. Returns new. */
+char *flow_graph_text(const FlowGraph *graph);
 /* Graphviz text; with fill levels when running. Returns new. */
 char *flow_graph_dot(const FlowGraph *graph);
 
@@ -134,6 +136,8 @@ gboolean flow_checkpoint_write(FlowGraph *graph, const char *path, const FlowCur
  * prepares the graph: flow_graph_start() gives the cursor, load() gets the states. Between open and run.
  * Differences of graph, list of pictures, threads and machine are listed: harmless, warned or refused. */
 gboolean flow_checkpoint_read(FlowGraph *graph, const char *path, GError **error);
+/* The graph that a checkpoint was made with, as a graph file: to resume without another one. Returns new. */
+char *flow_checkpoint_graph(const char *path, GError **error);
 
 G_END_DECLS
 #endif

@@ -111,10 +111,12 @@ static char **list_locked(void)
             if (!g_str_has_suffix(file, ".so"))
                 continue;
             char *name = g_strndup(file, strlen(file) - 3);
-            if (flow__name_valid(name) && g_hash_table_add(seen, name))
+            if (flow__name_valid(name) && !g_hash_table_contains(seen, name)) {
+                g_hash_table_add(seen, name);
                 g_ptr_array_add(names, name);
-            else
+            } else {
                 g_free(name);
+            }
         }
         g_clear_pointer(&dir, g_dir_close);
     }

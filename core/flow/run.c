@@ -244,6 +244,8 @@ FlowRunStatus flow_graph_run(FlowGraph *graph, const FlowRunOptions *options, GE
     options = options ? options : &none;
     graph->limit = options->limit;
     flow__fault_arm();
+    if (options->resume && !flow_checkpoint_read(graph, options->resume, error))
+        return FLOW_RUN_FAILED;
     for (guint i = 0; i < graph->nodes->len; i++) {
         make_rings(g_ptr_array_index(graph->nodes, i));
         make_workers(g_ptr_array_index(graph->nodes, i));

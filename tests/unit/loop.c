@@ -4,132 +4,8 @@
  * @label short
  * @timeout 60
  */
-#include "tests/graph_lab.h"
+#include "tests/train_lab.h"
 #include <pthread.h>
-
-/* -- a step that waits for its parameters, and an optimizer -------------------------- */
-
-typedef struct {
-    gint64 delay_ms, steps;
-    gboolean opened;
-} TStep;
-
-static FlowItem *step_item(gint64 step, gint32 flags)
-{
-    FlowItem *item = flow_item_new(FLOW_STEP);
-    gint64 v[4] = {step, 0, 0, 0};
-    flow_item_set_i64(item, FLOW_F_STEP, v, 4);
-    flow_item_set_i32(item, FLOW_F_FLAGS, &flags, 1);
-    flow_item_set(item, FLOW_F_MODEL, flow_value_object("lora.model", NULL, NULL));
-    return item;
-}
-
-/* Emits and waits until it has gone round. */
-static FlowStatus go_round(FlowCtx *ctx, FlowItem *item, gint64 *settled, GError **error)
-{
-    g_autoptr(FlowItem) back = NULL;
-    FlowStatus status = flow_emit(ctx, 0, item);
-    if (status == FLOW_OK)
-        status = flow_pop(ctx, 1, &back, error);
-    if (status == FLOW_OK)
-        *settled = *flow_item_i64(back, FLOW_F_STEP);
-    return status;
-}
-
-static FlowStatus open_round(FlowCtx *ctx, TStep *state, GError **error)
-{
-    if (state->opened)
-        return FLOW_OK;
-    state->opened = TRUE;
-    return go_round(ctx, step_item(0, FLOW_STEP_OPENING), &state->steps, error);
-}
-
-static FlowStatus t_step_process(FlowCtx *ctx, FlowItem **in, GError **error)
-{
-    TStep *state = flow_ctx_state(ctx);
-    g_assert_null(in[1]);
-    FlowStatus status = open_round(ctx, state, error);
-    if (state->delay_ms)
-        nanosleep(&(struct timespec){0, state->delay_ms * 1000000}, NULL);
-    return status == FLOW_OK ? go_round(ctx, step_item(state->steps, 0), &state->steps, error) : status;
-}
-
-static FlowStatus t_step_flush(FlowCtx *ctx, GError **error)
-{
-    TStep *state = flow_ctx_state(ctx);
-    FlowStatus status = open_round(ctx, state, error);
-    gint32 flags = FLOW_STEP_LAST | (flow_ctx_stopping(ctx) ? FLOW_STEP_STOP : 0);
-    return status == FLOW_OK ? go_round(ctx, step_item(state->steps, flags), &state->steps, error) : status;
-}
-
-static const FlowParam t_step_params[] = {FLOW_INT(TStep, delay_ms, "0", 0, 999, "ms", "Time of a step."),
-                                          FLOW_END};
-static const FlowPort t_step_in[] = {
-    {.name = "batch", .doc = "Samples.", .needs = "sample"},
-    {.name = "params", .kind = FLOW_STEP, .doc = "Settled.", .needs = "step", .flags = FLOW_PORT_FEEDBACK},
-    FLOW_END};
-static const FlowPort t_step_out[] = {
-    {.name = "out", .kind = FLOW_STEP, .doc = "Steps.", .gives = "step flags model", .flags = FLOW_PORT_NEW},
-    FLOW_END};
-static const FlowStage t_step = {.abi = FLOW_ABI,
-                                 .size = sizeof(FlowStage),
-                                 .name = "t_step",
-                                 .summary = "Step.",
-                                 .flags = FLOW_STATEFUL,
-                                 .state_size = sizeof(TStep),
-                                 .params = t_step_params,
-                                 .inputs = t_step_in,
-                                 .outputs = t_step_out,
-                                 .process = t_step_process,
-                                 .flush = t_step_flush};
-
-static GString *rounds; /* what the optimizer saw */
-
-static FlowStatus t_adam_process(FlowCtx *ctx, FlowItem **in, GError **error G_GNUC_UNUSED)
-{
-    gint64 step = *flow_item_i64(in[0], FLOW_F_STEP);
-    gint32 flags = *flow_item_i32(in[0], FLOW_F_FLAGS);
-    g_assert_nonnull(flow_item_get(in[0], FLOW_F_MODEL));
-    g_string_append_printf(rounds, "%d%s%s%s ", (int)step, flags & FLOW_STEP_OPENING ? "o" : "",
-                           flags & FLOW_STEP_LAST ? "l" : "", flags & FLOW_STEP_STOP ? "s" : "");
-    if (!flags) {
-        gint64 v[4] = {step + 1, 0, 0, 0};
-        flow_item_writable(&in[0]);
-        flow_item_set_i64(in[0], FLOW_F_STEP, v, 4);
-        flow_progress(ctx, step + 1, 0, 1.0 / (double)(step + 1));
-    }
-    return flow_emit(ctx, 0, flow_take(&in[0]));
-}
-
-static const FlowPort t_adam_in[] = {
-    {.name = "in", .kind = FLOW_STEP, .doc = "Steps.", .needs = "step flags model"}, FLOW_END};
-static const FlowPort t_adam_out[] = {{.name = "out", .kind = FLOW_STEP, .doc = "Steps.", .gives = "step"},
-                                      FLOW_END};
-static const FlowStage t_adam = {.abi = FLOW_ABI,
-                                 .size = sizeof(FlowStage),
-                                 .name = "t_adam",
-                                 .summary = "Update.",
-                                 .flags = FLOW_STATEFUL,
-                                 .inputs = t_adam_in,
-                                 .outputs = t_adam_out,
-                                 .process = t_adam_process};
-
-/* Outside the loop: sees numbers, not the model. */
-static FlowStatus t_monitor_process(FlowCtx *ctx G_GNUC_UNUSED, FlowItem **in, GError **error G_GNUC_UNUSED)
-{
-    g_assert_null(flow_item_get(in[0], FLOW_F_MODEL));
-    g_assert_nonnull(flow_item_get(in[0], FLOW_F_STEP));
-    return FLOW_OK;
-}
-
-static const FlowPort t_monitor_in[] = {{.name = "in", .kind = FLOW_STEP, .doc = "Steps.", .needs = "step"},
-                                        FLOW_END};
-static const FlowStage t_monitor = {.abi = FLOW_ABI,
-                                    .size = sizeof(FlowStage),
-                                    .name = "t_monitor",
-                                    .summary = "Watch.",
-                                    .inputs = t_monitor_in,
-                                    .process = t_monitor_process};
 
 /* Wants prefill items. */
 static FlowStatus t_store_process(FlowCtx *ctx, FlowItem **in, GError **error G_GNUC_UNUSED)
@@ -247,15 +123,10 @@ static void test_progress(void)
 
 int main(int argc, char **argv)
 {
-    const FlowStage *stages[] = {&t_step, &t_adam, &t_monitor, &t_store};
     g_test_init(&argc, &argv, NULL);
     lab_add_stages();
-    rounds = g_string_new(NULL);
-    for (guint i = 0; i < G_N_ELEMENTS(stages); i++) {
-        g_autoptr(GError) error = NULL;
-        flow_plugin_add(stages[i], &error);
-        g_assert_no_error(error);
-    }
+    lab_add_loop();
+    g_assert_true(flow_plugin_add(&t_store, NULL));
     g_test_add_func("/loop/rounds", test_rounds);
     g_test_add_func("/loop/stop", test_stop);
     g_test_add_func("/loop/feedback_deadlock", test_feedback_deadlock);
