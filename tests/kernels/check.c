@@ -21,6 +21,9 @@
 
 enum { GUARD = 64, PATTERNS = 5, SPECIALS = 4, MAX_IN = 8, MAX_OUT = 4 };
 static guint64 seed = 1;
+/* Sanitizers make a row ten times slower: then the dear shapes run with one pattern; and under the thread
+ * sanitizer all do, because a row has one thread. */
+static gboolean instrumented, thread_sanitizer;
 
 /* -- tensors between guard bytes -- */
 
@@ -187,6 +190,8 @@ static void check_pattern(Group *g, guint pattern)
         Plan plan = {.type = g->type};
         g->op->plan(&plan, sizes[s]);
         gboolean one = sizes[s] >= 1000 || plan.flops > 1e5;
+        if (instrumented && (plan.flops > 1e5 || thread_sanitizer) && pattern)
+            continue;
         for (gsize offset = one ? s % 3 : 0; offset < (one ? s % 3 + 1 : 3); offset++)
             check_once(g, sizes[s], offset, pattern);
     }
@@ -336,6 +341,9 @@ int main(int argc, char **argv)
         else
             only = argv[i];
     }
+    const char *sanitizer = g_getenv("LORAFLOW_SANITIZE");
+    instrumented = sanitizer && *sanitizer;
+    thread_sanitizer = !g_strcmp0(sanitizer, "thread");
     printf("seed %" G_GUINT64_FORMAT "\n", seed);
     const FlowKernel *rows = flow_kernels(&n);
     g_assert_cmpuint(n, >, 0);
