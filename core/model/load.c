@@ -52,6 +52,28 @@ static gboolean read_kernel(const ModelSource *s, NetWeight *w, GError **error)
     return TRUE;
 }
 
+/* [in, out] in the file; small enough to be read whole. */
+static gboolean read_transposed(const ModelSource *s, NetWeight *w, GError **error)
+{
+    const gint64 out = w->shape[0], in = w->shape[1];
+    g_autofree void *buffer = g_malloc(w->nbytes);
+    if (!safe_read(s->file, s->found, buffer, w->type, error))
+        return FALSE;
+    turn((void *)w->data, buffer, 1, in, out, net_type_bytes(w->type, 1));
+    return TRUE;
+}
+
+static gboolean read_weight(const ModelSource *s, NetWeight *w, GError **error)
+{
+    const gint64 *shape = s->tensor->shape;
+    if (s->transposed)
+        return read_transposed(s, w, error);
+    if (s->tensor->ndim == 4 && shape[2] > 1)
+        return read_kernel(s, w, error);
+    return safe_read_range(s->file, s->found, s->first, shape[0] * shape[1] * shape[2] * shape[3],
+                           (void *)w->data, w->type, error);
+}
+
 static NetWeights *load(const Model *model, PartKind kind, NetType type, gboolean encoder, gboolean decoder,
                         GError **error)
 {
@@ -62,9 +84,7 @@ static NetWeights *load(const Model *model, PartKind kind, NetType type, gboolea
         if (kind == PART_VAE && !in_half(s->tensor->name, encoder, decoder))
             continue;
         NetWeight *w = add(weights, s->tensor, type);
-        gboolean kernel = s->tensor->ndim == 4 && s->tensor->shape[2] > 1;
-        if (!(kernel ? read_kernel(s, w, error)
-                     : safe_read(s->file, s->found, (void *)w->data, w->type, error))) {
+        if (!read_weight(s, w, error)) {
             net_weights_free(weights);
             return NULL;
         }

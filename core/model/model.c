@@ -1,4 +1,8 @@
-/* Opens a base model: a diffusers folder of Stable Diffusion 1.x, 2.x or XL.
+/* Opens a base model of Stable Diffusion 1.x, 2.x or XL: a diffusers folder, or a single file.
+ *
+ * What a network looks like is not guessed from a single file: the number of heads or groups leaves no trace
+ * in the shapes of tensors. It is read from a folder of configurations beside it, where the tokenizer is as
+ * well.
  *
  * Opening reads configurations and headers, a few hundred kilobytes, and compares them completely; whatever
  * is wrong with a model is said here, before pictures are read. Weights are loaded by load.c when a stage
@@ -24,11 +28,13 @@ static char *contents(const char *folder)
 }
 
 /* The weight file of a component, whole or sharded, plain or of the fp16 variant. Returns new. */
-static char *find_weights(const char *folder, const char *component, const char *stem, GError **error)
+static char *find_weights(const Model *m, const char *component, const char *stem, GError **error)
 {
+    if (m->single)
+        return g_strdup(m->path);
     static const char *const endings[] = {".safetensors", ".safetensors.index.json", ".fp16.safetensors",
                                           ".safetensors.index.fp16.json"};
-    g_autofree char *sub = g_build_filename(folder, component, NULL);
+    g_autofree char *sub = g_build_filename(m->folder, component, NULL);
     for (guint i = 0; i < G_N_ELEMENTS(endings); i++) {
         g_autofree char *name = g_strconcat(stem, endings[i], NULL);
         g_autofree char *path = g_build_filename(sub, name, NULL);
@@ -60,10 +66,10 @@ static char *find_file(const char *folder, const char *component, const char *na
 
 static gboolean open_unet(Model *m, GError **error)
 {
-    g_autofree char *config = find_file(m->path, "unet", "config.json", error);
+    g_autofree char *config = find_file(m->folder, "unet", "config.json", error);
     if (!config || !config_unet(config, &m->unet, error))
         return FALSE;
-    m->unet_file = find_weights(m->path, "unet", "diffusion_pytorch_model", error);
+    m->unet_file = find_weights(m, "unet", "diffusion_pytorch_model", error);
     m->kind = m->unet.text_time                                      ? MODEL_SDXL
               : m->unet.context == 1024 || m->unet.linear_projection ? MODEL_SD2
                                                                      : MODEL_SD1;
@@ -73,10 +79,10 @@ static gboolean open_unet(Model *m, GError **error)
 
 static gboolean open_vae(Model *m, GError **error)
 {
-    g_autofree char *config = find_file(m->path, "vae", "config.json", error);
+    g_autofree char *config = find_file(m->folder, "vae", "config.json", error);
     if (!config || !config_vae(config, &m->vae, error))
         return FALSE;
-    m->vae_file = find_weights(m->path, "vae", "diffusion_pytorch_model", error);
+    m->vae_file = find_weights(m, "vae", "diffusion_pytorch_model", error);
     return m->vae_file != NULL;
 }
 
@@ -103,13 +109,13 @@ static gboolean open_texts(Model *m, GError **error)
     static const char *const encoders[] = {"text_encoder", "text_encoder_2"}, *const tokenizers[] = {
                                                                                   "tokenizer", "tokenizer_2"};
     for (guint i = 0; i < m->texts; i++) {
-        g_autofree char *config = find_file(m->path, encoders[i], "config.json", error);
+        g_autofree char *config = find_file(m->folder, encoders[i], "config.json", error);
         if (!config || !config_text(config, &m->text[i], error))
             return FALSE;
-        m->text_file[i] = find_weights(m->path, encoders[i], "model", error);
+        m->text_file[i] = find_weights(m, encoders[i], "model", error);
         if (!m->text_file[i])
             return FALSE;
-        m->tokenizer[i] = g_build_filename(m->path, tokenizers[i], NULL);
+        m->tokenizer[i] = g_build_filename(m->folder, tokenizers[i], NULL);
         if (!check_tokenizer(m, i, error))
             return FALSE;
     }
@@ -155,32 +161,42 @@ static gboolean check_parts(const Model *m, GError **error)
 /* -- models
  * --------------------------------------------------------------------------------------------------- */
 
-static gboolean is_folder(const char *path, GError **error)
+/* The folder of configurations: the path itself, or X for X.safetensors. Returns new. */
+static char *config_folder(const char *path, gboolean single, GError **error)
 {
-    g_autofree char *index = g_build_filename(path, "model_index.json", NULL);
+    const gsize n = strlen(path) - (single ? strlen(".safetensors") : 0);
+    g_autofree char *folder = g_strndup(path, n), *index = g_build_filename(folder, "model_index.json", NULL);
     if (g_file_test(index, G_FILE_TEST_EXISTS))
-        return TRUE;
-    if (!g_file_test(path, G_FILE_TEST_EXISTS))
-        g_set_error(error, MODEL_ERROR, MODEL_ERROR_MISSING, "%s: no such folder", path);
+        return g_steal_pointer(&folder);
+    g_autofree char *found = contents(folder);
+    if (single)
+        g_set_error(error, MODEL_ERROR, MODEL_ERROR_MISSING,
+                    "%s: a checkpoint in one file needs the folder %s beside it, with the configurations and "
+                    "tokenizers (not the weights) of its model in diffusers' layout",
+                    path, folder);
     else if (!g_file_test(path, G_FILE_TEST_IS_DIR))
-        g_set_error(error, MODEL_ERROR, MODEL_ERROR_UNSUPPORTED,
-                    "%s: a file; a base model has to be a diffusers folder (with model_index.json)", path);
-    else {
-        g_autofree char *found = contents(path);
+        g_set_error(error, MODEL_ERROR, MODEL_ERROR_UNSUPPORTED, "%s: %s", path,
+                    g_file_test(path, G_FILE_TEST_EXISTS)
+                        ? "expected a diffusers folder or a .safetensors file"
+                        : "no such file or folder");
+    else
         g_set_error(error, MODEL_ERROR, MODEL_ERROR_MISSING,
                     "%s: no model_index.json: not a diffusers folder (it has: %s)", path,
                     *found ? found : "nothing");
-    }
-    return FALSE;
+    return NULL;
 }
 
 Model *model_open(const char *path, GError **error)
 {
-    if (!is_folder(path, error))
-        return NULL;
     Model *m = g_new0(Model, 1);
     m->path = g_canonicalize_filename(path, NULL);
-    g_autofree char *scheduler = find_file(m->path, "scheduler", "scheduler_config.json", error);
+    m->single = g_str_has_suffix(path, ".safetensors") && g_file_test(path, G_FILE_TEST_IS_REGULAR);
+    m->folder = config_folder(m->path, m->single, error);
+    if (!m->folder) {
+        model_free(m);
+        return NULL;
+    }
+    g_autofree char *scheduler = find_file(m->folder, "scheduler", "scheduler_config.json", error);
     if (scheduler && open_unet(m, error) && open_vae(m, error) && open_texts(m, error) &&
         config_scheduler(scheduler, m->alpha_bar, &m->v_prediction, error) && check_parts(m, error))
         return m;
@@ -199,6 +215,7 @@ void model_free(Model *model)
     g_free(model->unet_file);
     g_free(model->vae_file);
     g_free(model->path);
+    g_free(model->folder);
     g_free(model);
 }
 

@@ -38,6 +38,8 @@ typedef struct {
 /* What a base model is: read from headers and config.json only, no weights. */
 typedef struct {
     char *path;
+    char *folder;    /* of configurations and tokenizers: path, or the one beside a single file */
+    gboolean single; /* one file in the original layout */
     ModelKind kind;
     UnetConfig unet;
     VaeConfig vae;
@@ -48,8 +50,10 @@ typedef struct {
     char *unet_file, *vae_file, *text_file[2], *tokenizer[2]; /* absolute */
 } Model;
 
-/* Opens a diffusers folder and compares the headers of its files with its configuration; every value that we
- * do not support and every tensor that is missing, unexpected or of another shape is named. */
+/* Opens a diffusers folder, or a checkpoint in one file in the original layout, X.safetensors with the folder
+ * X beside it for configurations and tokenizers (no weights needed there). Compares the headers of the files
+ * with the configuration; every value that we do not support and every tensor that is missing, unexpected or
+ * of another shape is named. */
 Model *model_open(const char *path, GError **error);
 void model_free(Model *model);               /* NULL is fine */
 const char *model_kind_name(ModelKind kind); /* "SD1.x", ... */

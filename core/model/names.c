@@ -1,7 +1,7 @@
-/* Names of U-Net modules in the original layout (spec/sd.md 2.3).
+/* Names in the original layout (spec/sd.md 2.3, 2.4, 2.6).
  *
- * There all blocks of one side are numbered through: a level takes layers + 1 places, one a resnet and one
- * for the sampler at its end; what is in a place is numbered again, resnet 0, transformer 1. */
+ * In its U-Net all blocks of one side are numbered through: a level takes layers + 1 places, one a resnet and
+ * one for the sampler at its end; what is in a place is numbered again, resnet 0, transformer 1. */
 #include "core/model/names.h"
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +77,99 @@ char *names_original_unet(const UnetConfig *config, const char *path)
         return resnet("middle_block.2", tail);
     return g_strdup(path);
 }
+
+/* -- VAE ------------------------------------------------------------------------------------------ */
+
+static const char *const vae_parts[][2] = {
+    {"conv_norm_out", "norm_out"},
+    {"mid_block.resnets.0", "mid.block_1"},
+    {"mid_block.resnets.1", "mid.block_2"},
+    {"mid_block.attentions.0.group_norm", "mid.attn_1.norm"},
+    {"mid_block.attentions.0.to_q", "mid.attn_1.q"},
+    {"mid_block.attentions.0.to_k", "mid.attn_1.k"},
+    {"mid_block.attentions.0.to_v", "mid.attn_1.v"},
+    {"mid_block.attentions.0.to_out.0", "mid.attn_1.proj_out"},
+};
+
+/* The levels of the decoder are numbered from the picture up, here as on the way down. */
+static char *vae_level(const VaeConfig *c, const char *side, const char *path)
+{
+    char way[8], kind[16];
+    int level, j, n = 0;
+    if (sscanf(path, "%7[a-z]_blocks.%d.%15[a-z].%d%n", way, &level, kind, &j, &n) != 4)
+        return g_strconcat(side, path, NULL);
+    const gboolean up = *way == 'u';
+    const int at = up ? (int)c->levels - 1 - level : level;
+    const char *tail = path + n;
+    if (strcmp(kind, "resnets")) /* a sampler: "...samplers.0.conv" */
+        return g_strdup_printf("%s%s.%d.%ssample%s", side, way, at, way, tail);
+    const char *shortcut = after(tail, ".conv_shortcut");
+    return g_strdup_printf("%s%s.%d.block.%d%s%s", side, way, at, j, shortcut ? ".nin_shortcut" : "",
+                           shortcut ? shortcut : tail);
+}
+
+char *names_original_vae(const VaeConfig *config, const char *name)
+{
+    const char *dot = strchr(name, '.');
+    if (!g_str_has_prefix(name, "encoder.") && !g_str_has_prefix(name, "decoder."))
+        return g_strdup(name);
+    g_autofree char *side = g_strndup(name, (gsize)(dot + 1 - name));
+    for (guint i = 0; i < G_N_ELEMENTS(vae_parts); i++) {
+        const char *tail = after(dot + 1, vae_parts[i][0]);
+        if (tail)
+            return g_strconcat(side, vae_parts[i][1], tail, NULL);
+    }
+    return vae_level(config, side, dot + 1);
+}
+
+/* -- OpenCLIP --------------------------------------------------------------------------------------- */
+
+static const char *const openclip_layer[][2] = {
+    {"self_attn.out_proj", "attn.out_proj"},
+    {"layer_norm1", "ln_1"},
+    {"layer_norm2", "ln_2"},
+    {"mlp.fc1", "mlp.c_fc"},
+    {"mlp.fc2", "mlp.c_proj"},
+};
+
+static const char *const openclip_other[][2] = {
+    {"text_model.embeddings.token_embedding.weight", "token_embedding.weight"},
+    {"text_model.embeddings.position_embedding.weight", "positional_embedding"},
+    {"text_model.final_layer_norm.weight", "ln_final.weight"},
+    {"text_model.final_layer_norm.bias", "ln_final.bias"},
+};
+
+OpenClipName names_openclip(const char *name)
+{
+    int layer, n = 0;
+    char which[2];
+    if (!strcmp(name, "text_projection.weight"))
+        return (OpenClipName){.name = g_strdup("text_projection"), .transposed = TRUE};
+    for (guint i = 0; i < G_N_ELEMENTS(openclip_other); i++)
+        if (!strcmp(name, openclip_other[i][0]))
+            return (OpenClipName){.name = g_strdup(openclip_other[i][1])};
+    if (sscanf(name, "text_model.encoder.layers.%d.%n", &layer, &n) != 1 || !n)
+        return (OpenClipName){.name = g_strdup(name)};
+    const char *rest = name + n;
+    n = 0;
+    if (sscanf(rest, "self_attn.%1[qkv]_proj.%n", which, &n) == 1 && n)
+        return (OpenClipName){
+            .name = g_strdup_printf("transformer.resblocks.%d.attn.in_proj_%s", layer, rest + n),
+            .third = *which == 'q'   ? 0
+                     : *which == 'k' ? 1
+                                     : 2,
+            .fused = TRUE,
+        };
+    for (guint i = 0; i < G_N_ELEMENTS(openclip_layer); i++) {
+        const char *tail = after(rest, openclip_layer[i][0]);
+        if (tail)
+            return (OpenClipName){
+                .name = g_strdup_printf("transformer.resblocks.%d.%s%s", layer, openclip_layer[i][1], tail)};
+    }
+    return (OpenClipName){.name = g_strdup(name)};
+}
+
+/* -- kohya -------------------------------------------------------------------------------------------- */
 
 char *names_kohya(const char *path)
 {

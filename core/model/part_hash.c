@@ -28,8 +28,9 @@ static gboolean hash_tensor(XXH3_state_t *state, const SafeFile *file, const Saf
 static gboolean hash_part(XXH3_state_t *state, const Model *model, PartKind kind, GError **error)
 {
     g_autoptr(ModelPart) part = model_part_find(model, kind, error);
-    g_autofree char *folder = g_path_get_dirname(model_part_file(model, kind)), *text = NULL;
-    g_autofree char *config = g_build_filename(folder, "config.json", NULL);
+    static const char *const component[PART_COUNT] = {"unet", "vae", "text_encoder", "text_encoder_2"};
+    g_autofree char *config = g_build_filename(model->folder, component[kind], "config.json", NULL),
+                    *text = NULL;
     gsize n;
     if (!part || !g_file_get_contents(config, &text, &n, error))
         return FALSE;

@@ -6,6 +6,7 @@
  * tensors that every loader skips. A tensor that silently stays behind is how an adapter gets trained on a
  * broken model. */
 #include "core/model/source.h"
+#include "core/model/names.h"
 #include <string.h>
 
 enum { LISTED = 100 }; /* names in a message */
@@ -29,12 +30,41 @@ static char *other_name(PartKind kind, const char *name)
     return NULL;
 }
 
-/* Tensors that no network needs: index vectors, the image side of CLIP. */
-static gboolean ignored(PartKind kind, const char *name)
+/* What comes before the names of a part in a single file. */
+static const char *single_prefix(const Model *model, PartKind kind)
 {
-    return (kind == PART_TEXT || kind == PART_TEXT2) &&
-           (g_str_has_suffix(name, "position_ids") || g_str_has_suffix(name, "logit_scale") ||
-            !strcmp(name, "text_projection.weight"));
+    static const char *const sdxl[] = {"conditioner.embedders.0.transformer.",
+                                       "conditioner.embedders.1.model."};
+    if (kind == PART_UNET)
+        return "model.diffusion_model.";
+    if (kind == PART_VAE)
+        return "first_stage_model.";
+    if (model->kind == MODEL_SDXL)
+        return sdxl[kind - PART_TEXT];
+    return model->kind == MODEL_SD2 ? "cond_stage_model.model." : "cond_stage_model.transformer.";
+}
+
+static gboolean is_openclip(const Model *model, PartKind kind)
+{
+    return model->kind == MODEL_SD2 || kind == PART_TEXT2;
+}
+
+/* Tensors that no network needs: index vectors, the image side of CLIP, losses of the VAE's training, and in
+ * SD2.x the last layer of the text encoder, whose input is what the U-Net gets. */
+static gboolean ignored(const Model *model, PartKind kind, const char *name)
+{
+    static const char *const text[] = {"position_ids", "logit_scale", "text_projection.weight",
+                                       "text_projection", "attn_mask"};
+    if (kind == PART_UNET)
+        return FALSE;
+    if (kind == PART_VAE)
+        return g_str_has_prefix(name, "first_stage_model.loss.");
+    for (guint i = 0; i < G_N_ELEMENTS(text); i++)
+        if (g_str_has_suffix(name, text[i]))
+            return TRUE;
+    g_autofree char *last =
+        g_strdup_printf("cond_stage_model.model.transformer.resblocks.%d.", (int)model->text[0].layers);
+    return model->single && model->kind == MODEL_SD2 && g_str_has_prefix(name, last);
 }
 
 GPtrArray *model_part_tensors(const Model *model, PartKind kind)
@@ -121,31 +151,59 @@ static char *shape_text(guint ndim, const gint64 *shape)
 }
 
 /* Equal but for dimensions of 1 at the end: a 1x1 convolution is the same matrix. */
-static gboolean same_shape(const ModelTensor *t, const SafeTensor *s)
+static gboolean same_shape(const ModelTensor *t, const ModelSource *s, gint64 parts)
 {
-    for (guint i = 0; i < G_N_ELEMENTS(s->shape); i++) {
-        gint64 a = i < t->ndim ? t->shape[i] : 1, b = i < s->ndim ? s->shape[i] : 1;
-        if (a != b)
+    for (guint i = 0; i < G_N_ELEMENTS(s->found->shape); i++) {
+        guint k = s->transposed && i < 2 ? 1 - i : i;
+        gint64 a = k < t->ndim ? t->shape[k] : 1, b = i < s->found->ndim ? s->found->shape[i] : 1;
+        if (a * (i ? 1 : parts) != b)
             return FALSE;
     }
-    return s->ndim >= 1;
+    return s->found->ndim >= 1;
 }
 
-static const SafeTensor *find(const SafeSet *set, PartKind kind, const char *name, SafeFile **file)
+/* In a folder: under its own name or another one. Returns the number of tensors that `found` holds. */
+static gint64 find_in_folder(const SafeSet *set, PartKind kind, ModelSource *s)
 {
-    const SafeTensor *found = safe_set_find(set, name, file);
-    g_autofree char *other = found ? NULL : other_name(kind, name);
-    return other ? safe_set_find(set, other, file) : found;
+    s->found = safe_set_find(set, s->tensor->name, &s->file);
+    g_autofree char *other = s->found ? NULL : other_name(kind, s->tensor->name);
+    if (other)
+        s->found = safe_set_find(set, other, &s->file);
+    return 1;
+}
+
+static gint64 find_in_single(const Model *model, const SafeSet *set, PartKind kind, ModelSource *s)
+{
+    const char *name = s->tensor->name, *prefix = single_prefix(model, kind);
+    OpenClipName place = {0};
+    if (kind == PART_UNET)
+        place.name = names_original_unet(&model->unet, name);
+    else if (kind == PART_VAE)
+        place.name = names_original_vae(&model->vae, name);
+    else if (is_openclip(model, kind))
+        place = names_openclip(name);
+    else
+        place.name = g_strdup(name);
+    g_autofree char *full = g_strconcat(prefix, place.name, NULL);
+    g_free(place.name);
+    s->found = safe_set_find(set, full, &s->file);
+    s->transposed = place.transposed;
+    if (s->found && place.fused)
+        s->first = s->found->count / 3 * place.third;
+    return place.fused ? 3 : 1;
 }
 
 /* What is in the files and was not asked for. */
-static void list_unexpected(const ModelPart *part, PartKind kind, GHashTable *used, List *list)
+static void list_unexpected(const Model *model, const ModelPart *part, PartKind kind, GHashTable *used,
+                            List *list)
 {
+    const char *prefix = model->single ? single_prefix(model, kind) : "";
     for (guint i = 0; i < safe_set_count(part->set); i++) {
         guint n;
         const SafeTensor *t = safe_tensors(safe_set_file(part->set, i), &n);
         for (guint k = 0; k < n; k++)
-            if (!g_hash_table_contains(used, &t[k]) && !ignored(kind, t[k].name))
+            if (!g_hash_table_contains(used, &t[k]) && g_str_has_prefix(t[k].name, prefix) &&
+                !ignored(model, kind, t[k].name))
                 list_add(list, "%.120s", t[k].name);
     }
 }
@@ -155,10 +213,12 @@ static gint by_place(gconstpointer a, gconstpointer b)
     const ModelSource *x = a, *y = b;
     if (x->file != y->file)
         return strcmp(safe_path(x->file), safe_path(y->file));
-    return x->found->offset < y->found->offset ? -1 : x->found->offset > y->found->offset;
+    if (x->found != y->found)
+        return x->found->offset < y->found->offset ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static gboolean match(ModelPart *part, PartKind kind, const char *path, GError **error)
+static gboolean match(const Model *model, ModelPart *part, PartKind kind, const char *path, GError **error)
 {
     List missing = {"missing", g_string_new(NULL), 0}, unexpected = {"unexpected", g_string_new(NULL), 0};
     List shapes = {"of another shape than config.json says", g_string_new(NULL), 0};
@@ -169,14 +229,15 @@ static gboolean match(ModelPart *part, PartKind kind, const char *path, GError *
         const ModelTensor *t = part->tensors->pdata[i];
         ModelSource *s = &part->sources[part->n];
         s->tensor = t;
-        s->found = find(part->set, kind, t->name, &s->file);
+        gint64 parts =
+            model->single ? find_in_single(model, part->set, kind, s) : find_in_folder(part->set, kind, s);
         if (!s->found) {
             list_add(&missing, "%s", t->name);
             continue;
         }
         part->n++;
         g_hash_table_add(used, (gpointer)s->found);
-        if (!same_shape(t, s->found)) {
+        if (!same_shape(t, s, parts)) {
             g_autofree char *a = shape_text(s->found->ndim, s->found->shape);
             g_autofree char *b = shape_text(t->ndim, t->shape);
             list_add(&shapes, "%s %s, expected %s", t->name, a, b);
@@ -184,7 +245,7 @@ static gboolean match(ModelPart *part, PartKind kind, const char *path, GError *
         if (s->found->type != NET_F32 && s->found->type != NET_F16 && s->found->type != NET_BF16)
             list_add(&types, "%s %s", t->name, s->found->dtype);
     }
-    list_unexpected(part, kind, used, &unexpected);
+    list_unexpected(model, part, kind, used, &unexpected);
     g_autoptr(GString) message = g_string_new(NULL);
     list_end(&missing, message);
     list_end(&unexpected, message);
@@ -204,7 +265,7 @@ ModelPart *model_part_find(const Model *model, PartKind kind, GError **error)
     ModelPart *part = g_new0(ModelPart, 1);
     part->tensors = model_part_tensors(model, kind);
     part->set = safe_set_open(path, error);
-    if (part->set && match(part, kind, path, error))
+    if (part->set && match(model, part, kind, path, error))
         return part;
     model_part_free(part);
     return NULL;

@@ -10,6 +10,8 @@ typedef struct {
     const ModelTensor *tensor; /* what is wanted */
     SafeFile *file;
     const SafeTensor *found;
+    gint64 first;        /* element of `found` where it begins: q, k, v may be thirds of one tensor */
+    gboolean transposed; /* stored as [in, out] */
 } ModelSource;
 
 typedef struct {

@@ -140,6 +140,41 @@ static void test_old_vae_names(void)
     model_free(m);
 }
 
+/* The same weights in the original layout: other names, q, k and v in one tensor, a transposed projection. */
+static void test_single(void)
+{
+    static const char *const models[] = {"tests/fixtures/tiny-sd", "tests/fixtures/tiny-sdxl"};
+    for (guint i = 0; i < G_N_ELEMENTS(models); i++) {
+        g_autofree char *path = g_strconcat(models[i], ".safetensors", NULL);
+        Model *folder = open_good(models[i]), *single = open_good(path);
+        g_assert_cmpint(folder->kind, ==, single->kind);
+        for (guint part = 0; part < 2 + folder->texts; part++) {
+            const Model *m[2] = {folder, single};
+            NetWeights *w[2];
+            for (guint k = 0; k < 2; k++)
+                w[k] = part == 0   ? model_load_unet(m[k], NET_F32, NULL)
+                       : part == 1 ? model_load_vae(m[k], NET_F32, TRUE, TRUE, NULL)
+                                   : model_load_text(m[k], part - 2, NET_F32, NULL);
+            g_assert_true(w[0] && w[1]);
+            g_assert_cmphex(net_weights_hash(w[0]), ==, net_weights_hash(w[1]));
+            net_weights_free(w[0]);
+            net_weights_free(w[1]);
+        }
+        g_autofree char *hash = model_part_hash(single, "text", NULL);
+        g_assert_nonnull(hash);
+        model_free(folder);
+        model_free(single);
+    }
+    g_autoptr(GError) error = NULL;
+    g_autofree char *lonely = copy_of("tests/fixtures/tiny-sd.safetensors");
+    g_autofree char *name = g_strconcat(lonely, ".safetensors", NULL);
+    g_assert_cmpint(g_rename(lonely, name), ==, 0);
+    g_assert_null(model_open(name, &error)); /* no folder beside it */
+    g_assert_nonnull(strstr(error->message, lonely));
+    g_assert_nonnull(strstr(error->message, "configurations and tokenizers"));
+    g_unlink(name);
+}
+
 /* A base that is replaced or cut short after it was opened. */
 static void test_changed(void)
 {
@@ -163,6 +198,7 @@ int main(int argc, char **argv)
     g_test_add_func("/load/all", test_all);
     g_test_add_func("/load/halves", test_halves);
     g_test_add_func("/load/old-vae-names", test_old_vae_names);
+    g_test_add_func("/load/single", test_single);
     g_test_add_func("/load/changed", test_changed);
     return g_test_run();
 }

@@ -172,6 +172,35 @@ static void test_original_names(void)
     compare_original(&sdxl, "unet_sdxl.tsv");
 }
 
+/* VAE and OpenCLIP. Their lists say "NAME rows [a:b]" for a third of a tensor, "NAME (TRANSPOSED)". */
+static void test_other_original_names(void)
+{
+    static const char *const files[][2] = {{"vae.tsv", "first_stage_model."},
+                                           {"openclip_bigg.tsv", "conditioner.embedders.1.model."},
+                                           {"openclip_h_sd21.tsv", "cond_stage_model.model."}};
+    static const gint64 width[] = {0, 1280, 1024};
+    const VaeConfig vae = {.levels = 4};
+    for (guint f = 0; f < G_N_ELEMENTS(files); f++) {
+        g_autofree char *path = g_build_filename("tests/fixtures/keys", files[f][0], NULL), *text = NULL;
+        g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+        g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+        for (guint i = 1; lines[i] && *lines[i]; i++) {
+            g_auto(GStrv) field = g_strsplit(lines[i], "\t", -1);
+            OpenClipName place = f ? names_openclip(field[0]) : (OpenClipName){0};
+            g_autofree char *name = f ? place.name : names_original_vae(&vae, field[0]);
+            g_autofree char *key = g_strconcat(files[f][1], name, NULL);
+            char *more = strchr(field[2], ' ');
+            g_assert_cmpint(place.fused, ==, more && strstr(more, "rows"));
+            g_assert_cmpint(place.transposed, ==, more && strstr(more, "TRANSPOSED"));
+            if (place.fused)
+                g_assert_cmpint(place.third * width[f], ==, g_ascii_strtoll(strchr(more, '[') + 1, NULL, 10));
+            if (more)
+                *more = 0;
+            g_assert_cmpstr(key, ==, field[2]);
+        }
+    }
+}
+
 /* -- targets ------------------------------------------------------------------------------------------ */
 
 static void test_targets(void)
@@ -296,6 +325,7 @@ int main(int argc, char **argv)
     g_test_add_func("/lora/counts", test_counts);
     g_test_add_func("/lora/kohya-keys", test_kohya_keys);
     g_test_add_func("/lora/original-names", test_original_names);
+    g_test_add_func("/lora/other-original-names", test_other_original_names);
     g_test_add_func("/lora/targets", test_targets);
     g_test_add_func("/lora/limits", test_limits);
     g_test_add_func("/lora/init", test_init);

@@ -326,7 +326,7 @@ static void test_files(void)
     drop("model_index.json");
     refuse("no model_index.json");
     remove_all(folder);
-    refuse("no such folder");
+    refuse("no such file or folder");
 }
 
 static SafeEntry *entries_of(SafeFile *file, guint *n)
