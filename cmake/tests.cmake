@@ -12,7 +12,9 @@ set(test_env
   "FLOW_STAGES=${CMAKE_BINARY_DIR}/stages" "LORAFLOW_SANITIZE=${LORAFLOW_SANITIZE}"
   "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp:halt_on_error=1"
   "ASAN_OPTIONS=detect_stack_use_after_return=1" "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
-  "UBSAN_OPTIONS=print_stacktrace=1")
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  # Tests share the cores: a team that spins while it waits would steal them from its neighbours.
+  "OMP_WAIT_POLICY=passive")
 if(LORAFLOW_SANITIZE)
   # GLib's slices hand memory from thread to thread behind the sanitizer's back.
   list(APPEND test_env "OMP_NUM_THREADS=1" "G_SLICE=always-malloc")
