@@ -21,6 +21,7 @@ struct Cache {
     CacheAdmit admit;
     CachePolicy policy;
     char *folder; /* NULL = no disk tier */
+    gboolean full;
     CacheField fields[CACHE_FIELDS];
     guint nfields;
 
@@ -43,6 +44,7 @@ Cache *cache_new(const CacheOptions *options, GError **error)
     c->admit = admit;
     c->policy = options->policy;
     c->folder = g_strdup(options->disk);
+    c->full = options->full;
     c->ram = cache_ram_new(options->ram, options->policy);
     c->flight = cache_flight_new();
     if (admit.kind == CACHE_ADMIT_FREQUENT)
@@ -75,6 +77,16 @@ const CacheField *cache_fields(const Cache *c, guint *n)
 {
     *n = c->nfields;
     return c->fields;
+}
+
+gboolean cache_keeps_full(const Cache *c)
+{
+    return c->full;
+}
+
+gsize cache_buffer_bytes(void)
+{
+    return WRITE_BATCH;
 }
 
 gboolean cache_start(Cache *c, GError **error)
@@ -210,6 +222,25 @@ void cache_sync(Cache *c)
 char *cache_message(Cache *c)
 {
     return c->disk ? cache_disk_message(c->disk) : NULL;
+}
+
+void cache_report(Cache *c, FlowNode *node)
+{
+    CacheRamStats ram;
+    CacheDiskStats disk;
+    for (char *text; (text = cache_message(c)); g_free(text))
+        flow_node_warn(node, "%s", text);
+    cache_stats(c, &ram, &disk);
+    flow_node_gauge(node, "bytes", (double)ram.bytes);
+    flow_node_gauge(node, "bytes_peak", (double)ram.peak);
+    flow_node_gauge(node, "entries", (double)ram.entries);
+    flow_node_gauge(node, "evictions", (double)ram.evictions);
+    flow_node_gauge(node, "rejected", (double)ram.rejected);
+    flow_node_gauge(node, "disk_reads", (double)disk.reads);
+    flow_node_gauge(node, "disk_writes", (double)disk.writes);
+    flow_node_gauge(node, "disk_read_bytes", (double)disk.read_bytes);
+    flow_node_gauge(node, "disk_written_bytes", (double)disk.written_bytes);
+    flow_node_gauge(node, "damaged", (double)disk.damaged);
 }
 
 void cache_stats(Cache *c, CacheRamStats *ram, CacheDiskStats *disk)

@@ -3,6 +3,7 @@
 #define CACHE_CACHE_H
 #include "core/cache/disk.h"
 #include "core/cache/ram.h"
+#include "core/flow/stage.h"
 
 G_BEGIN_DECLS
 
@@ -13,7 +14,14 @@ typedef struct {
     CachePolicy policy;
     const char *admit; /* admit.h */
     const char *disk;  /* folder; NULL = no disk tier */
+    gboolean full;     /* keep f32 where half precision is the rule */
 } CacheOptions;
+
+/* Travels from a lookup to its store: for each stored field hi and lo of its key, and the outcome. */
+#define CACHE_KEYS_FIELD                                                                                     \
+    {                                                                                                        \
+        "cache_keys", "n 3", "keys of what the cache stores", NET_I64, FLOW_FIELD_NOKEY                      \
+    }
 
 /* A field that is stored, and what its key is made of. */
 typedef struct {
@@ -30,6 +38,7 @@ void cache_free(Cache *cache); /* NULL is fine */
 /* The store says what it keeps; before cache_start. At most CACHE_FIELDS. [graph] */
 void cache_set_fields(Cache *cache, const CacheField *fields, guint n);
 const CacheField *cache_fields(const Cache *cache, guint *n); /* [any] */
+gboolean cache_keeps_full(const Cache *cache);                /* [any] */
 /* Opens the disk tier, once. [any] */
 gboolean cache_start(Cache *cache, GError **error);
 
@@ -58,8 +67,12 @@ void cache_pass(Cache *cache, const CacheKey *keys, gsize n);
 void cache_read_ahead(Cache *cache, const CacheKey *keys, gsize n);
 /* Next message for the user, new, or NULL. [any] */
 char *cache_message(Cache *cache);
+/* Messages as warnings and figures as counters of `node`, the lookup. [any] */
+void cache_report(Cache *cache, FlowNode *node);
 /* disk is all zero without a disk tier. [any] */
 void cache_stats(Cache *cache, CacheRamStats *ram, CacheDiskStats *disk);
+/* Bytes that wait to be written to the disk, at most. */
+gsize cache_buffer_bytes(void);
 /* "8GiB", "25%" (of what this process may use: memory of the machine or of its control group), "0". */
 gboolean cache_parse_size(const char *text, guint64 *bytes, GError **error);
 

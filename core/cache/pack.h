@@ -9,6 +9,13 @@
 
 G_BEGIN_DECLS
 
+/* What precision_encode gives in place of the latents, and h2d turns back. */
+#define CACHE_PACK_FIELDS                                                                                    \
+    {"packed_mean", "n", "posterior means in the precision of `packed`", NET_U8, 0},                         \
+    {                                                                                                        \
+        "packed_logvar", "n", "posterior log variances in the precision of `packed`", NET_U8, 0              \
+    }
+
 /* Which band of a mixed sample is in half precision; the other one is f32. */
 typedef enum { CACHE_LOW_HALF, CACHE_HIGH_HALF } CacheMixed;
 

@@ -25,6 +25,7 @@ struct Slot {
 struct CacheRam {
     CachePolicy policy;
     gsize limit, bytes, peak;
+    gsize ahead; /* of the bytes: for `future` */
     Slot **table;
     gsize mask; /* chains - 1; a power of two */
     Slot *newest, *oldest;
@@ -52,13 +53,17 @@ CacheRam *cache_ram_new(gsize limit, CachePolicy policy)
         chains *= 2;
     ram->policy = policy;
     ram->limit = limit;
-    if (limit >= chains * sizeof(Slot *)) {
+    if (limit / 2 >= chains * sizeof(Slot *)) {
         ram->table = g_new0(Slot *, chains);
         ram->mask = chains - 1;
         ram->bytes = ram->peak = chains * sizeof(Slot *);
     }
-    if (policy == CACHE_FORESIGHT)
+    if (policy == CACHE_FORESIGHT && ram->table) {
+        /* set aside from the start: room that had to be made for each look would cost an entry each */
         ram->future = cache_future_new();
+        ram->ahead = limit / LOOK_AHEAD_SHARE;
+        ram->bytes = ram->peak = ram->bytes + ram->ahead;
+    }
     return ram;
 }
 
@@ -234,16 +239,9 @@ gboolean cache_ram_charge(CacheRam *ram, gsize nbytes)
     return TRUE;
 }
 
-void cache_ram_discharge(CacheRam *ram, gsize nbytes)
-{
-    ram->bytes -= nbytes;
-}
-
 gboolean cache_ram_expect(CacheRam *ram, const CacheKey *keys, gsize n)
 {
-    gsize nbytes = n * cache_future_cost();
-    if (!ram->future || cache_future_bytes(ram->future) + nbytes > ram->limit / LOOK_AHEAD_SHARE ||
-        !cache_ram_charge(ram, nbytes))
+    if (!ram->future || cache_future_bytes(ram->future) + n * cache_future_cost() > ram->ahead)
         return FALSE;
     for (gsize i = 0; i < n; i++) {
         guint64 at = cache_future_expect(ram->future, keys[i]);
@@ -258,9 +256,7 @@ void cache_ram_pass(CacheRam *ram, CacheKey key)
 {
     if (!ram->future)
         return;
-    gsize before = cache_future_bytes(ram->future);
     cache_future_pass(ram->future, key);
-    cache_ram_discharge(ram, before - cache_future_bytes(ram->future));
     Slot *slot = ram_find(ram, key);
     if (slot)
         slot->next = cache_future_next(ram->future, key);

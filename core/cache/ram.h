@@ -28,10 +28,9 @@ FlowValue *cache_ram_get(CacheRam *ram, CacheKey key);
 gboolean cache_ram_has(const CacheRam *ram, CacheKey key);
 /* Makes room, then keeps a reference of `value`. FALSE if the policy keeps what it has. */
 gboolean cache_ram_put(CacheRam *ram, CacheKey key, FlowValue *value);
-/* Counts bytes of somebody's bookkeeping against the limit (and makes room for them); give them back with
- * cache_ram_discharge(). FALSE if they do not fit. */
+/* Counts bytes of somebody's bookkeeping against the limit, for good, and makes room for them. FALSE if they
+ * do not fit. */
 gboolean cache_ram_charge(CacheRam *ram, gsize nbytes);
-void cache_ram_discharge(CacheRam *ram, gsize nbytes);
 /* Foresight: these keys are needed, together, after all that are expected so far. FALSE, and nothing is
  * remembered, if the policy does not look ahead or if the look-ahead would take more than an eighth of the
  * limit. */

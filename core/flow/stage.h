@@ -268,6 +268,9 @@ FlowStatus flow_emit(FlowCtx *ctx, guint port, FlowItem *item);
 FlowStatus flow_pop(FlowCtx *ctx, guint port, FlowItem **item, GError **error);
 /* Items waiting on input 0, oldest first, borrowed until process returns. For look-ahead (foresight). */
 gsize flow_peek(FlowCtx *ctx, FlowItem **items, gsize max);
+/* Waits for something that is no ring: calls ready(data), which itself waits a few milliseconds for it, until
+ * it gives TRUE. The time counts as waiting. FLOW_CANCELLED when the run is torn down. [worker] */
+FlowStatus flow_ctx_wait(FlowCtx *ctx, gboolean (*ready)(gpointer data), gpointer data);
 /* Keep an input past process(): moves it out of `in`. */
 #define flow_take(slot) ((FlowItem *)g_steal_pointer(slot))
 /* Where a resumed run goes on; epoch 0, position 0 for a fresh one. Sources start at cursor.epoch. [any] */

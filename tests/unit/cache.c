@@ -150,7 +150,7 @@ static void test_flight(void)
 static Cache *cache_with(guint64 ram, const char *admit, const char *disk)
 {
     g_autoptr(GError) error = NULL;
-    Cache *cache = cache_new(&(CacheOptions){ram, CACHE_LRU, admit, disk}, &error);
+    Cache *cache = cache_new(&(CacheOptions){ram, CACHE_LRU, admit, disk, FALSE}, &error);
     g_assert_no_error(error);
     g_assert_true(cache_start(cache, &error));
     g_assert_true(cache_start(cache, &error)); /* the store starts it, too */

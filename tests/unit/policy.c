@@ -145,7 +145,7 @@ static void test_order_of_eviction(void)
 
 static void test_foresight_knows(void)
 {
-    CacheRam *ram = cache_ram_new(limit_for(2, 100000) + 50000, CACHE_FORESIGHT);
+    CacheRam *ram = cache_ram_new((limit_for(2, 100000) + 50000) * 8 / 7, CACHE_FORESIGHT);
     const guint64 order[] = {1, 2, 3, 1, 3, 2};
     for (gsize i = 0; i < G_N_ELEMENTS(order); i++)
         g_assert_true(expect(ram, order[i]));
@@ -180,7 +180,8 @@ static double hit_rate(CachePolicy policy, double fraction, guint n, guint repea
     GRand *rand = g_rand_new_with_seed(11);
     guint uses = n * repeats, hits = 0;
     g_autofree guint *order = g_new(guint, 2 * uses); /* this epoch and the next */
-    CacheRam *ram = cache_ram_new((gsize)((fraction * n + 0.5) * (double)size), policy);
+    CacheRam *ram = cache_ram_new(
+        (gsize)((fraction * n + 0.5) * (double)size * (policy == CACHE_FORESIGHT ? 8.0 / 7 : 1)), policy);
     g_autoptr(FlowValue) value = flow_value_wrap(NET_U8, 1, &size, NULL, NULL, NULL);
     for (guint i = 0; i < 2 * uses; i++)
         order[i] = i % n;
