@@ -15,8 +15,6 @@ set(test_env
   "UBSAN_OPTIONS=print_stacktrace=1"
   # Tests share the cores: a team that spins while it waits would steal them from its neighbours.
   "OMP_WAIT_POLICY=passive")
-# Tests run side by side: a team that spins at its barriers would take the cores from the one that works.
-list(APPEND test_env "OMP_WAIT_POLICY=passive")
 if(LORAFLOW_SANITIZE)
   # GLib's slices hand memory from thread to thread behind the sanitizer's back.
   list(APPEND test_env "OMP_NUM_THREADS=1" "G_SLICE=always-malloc")
