@@ -96,9 +96,11 @@ void flow__finish_links(FlowNode *node)
 
 /* -- what stages call --------------------------------------------------------------- */
 
-/* A source numbers its items, and ends after `run --limit` of them. */
-static gboolean source_has_enough(FlowNode *node, FlowItem *item)
+/* A source numbers its items, and ends after `run --limit` of them. One that keeps its items must not have
+ * them changed under the eyes of those who got them before. */
+static gboolean source_has_enough(FlowNode *node, FlowItem **made)
 {
+    FlowItem *item = flow_item_writable(made);
     item->seq = node->seq++;
     if (item->cursor.epoch < 0 || !node->graph->limit)
         return FALSE;
@@ -115,7 +117,7 @@ FlowStatus flow_emit(FlowCtx *ctx, guint port, FlowItem *item)
         return FLOW_ERROR;
     }
     if (item->kind != FLOW_MARK) {
-        if (node->n_in == 0 && source_has_enough(node, item)) {
+        if (node->n_in == 0 && source_has_enough(node, &item)) {
             flow_item_unref(item);
             return FLOW_EOS;
         }

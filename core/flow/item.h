@@ -48,7 +48,7 @@ struct FlowItem { /* fields through the functions below; the rest may be read di
     FlowKind kind;
     FlowMark mark; /* for FLOW_MARK */
     FlowCursor cursor;
-    guint64 seq;         /* number on its edge, set by the host */
+    guint64 seq;         /* number among the items of its source, set by the host */
     FlowFieldSet filled; /* set by a cache lookup: stored fields that are already there */
     gboolean pending;    /* set by a cache lookup: the same key is in flight, the store fills it */
     FlowFieldSet has;
