@@ -116,8 +116,9 @@ static void test_no_leak(void)
     }
     getrusage(RUSAGE_SELF, &end);
     g_free(pixels);
-    g_assert_cmpint(end.ru_maxrss - warm.ru_maxrss, <,
-                    4096); /* a leak of one row buffer each is above this */
+    const char *sanitizer = g_getenv("LORAFLOW_SANITIZE");
+    if (!sanitizer || !*sanitizer) /* a sanitizer keeps freed memory back, and finds leaks by itself */
+        g_assert_cmpint(end.ru_maxrss - warm.ru_maxrss, <, 4096); /* one row buffer each would be more */
 }
 
 /* Many threads at once: each message names its own file, and only bad files have one. */
