@@ -158,37 +158,44 @@ REFERENCE(attention_backward, bf16, NET_BF16)
 
 /* -- division of the work -- */
 
+enum { WORK = 1 << 20 };
+
 typedef struct {
     KernelAttentionRow call;
     KernelAttentionFn fn;
-    gsize rows, ranges; /* rows of a range, ranges of one sample and head */
+    gsize t, rows, ranges; /* rows of one sample and head, of a range; ranges of one sample and head */
     char *scratch;
     gsize tile; /* bytes of a thread's part of scratch */
 } Job;
 
-/* Cuts t rows into equal ranges of at most KERNEL_ATTENTION_ROWS. */
-static void cut(Job *job, gsize t)
+/* Cuts t rows into equal ranges of at most `most`. */
+static void cut(Job *job, gsize most)
 {
-    gsize ranges = (t + KERNEL_ATTENTION_ROWS - 1) / KERNEL_ATTENTION_ROWS;
-    job->rows = (t + ranges - 1) / ranges;
-    job->ranges = (t + job->rows - 1) / job->rows;
+    gsize ranges = (job->t + most - 1) / most;
+    job->rows = (job->t + ranges - 1) / ranges;
+    job->ranges = (job->t + job->rows - 1) / job->rows;
 }
 
 static void range_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 {
-    (void)end, (void)chunk;
+    (void)chunk;
     const Job *job = data;
     const KernelAttention *p = job->call.p;
-    gsize pair = begin / job->ranges, first = begin % job->ranges * job->rows;
-    gsize t = job->call.dk || job->call.dv ? p->tk : p->tq;
-    job->fn(&job->call, pair / p->heads, pair % p->heads, first, MIN(first + job->rows, t),
-            job->scratch + net_thread_index() * job->tile);
+    for (gsize i = begin; i < end; i++) {
+        gsize pair = i / job->ranges, first = i % job->ranges * job->rows;
+        job->fn(&job->call, pair / p->heads, pair % p->heads, first, MIN(first + job->rows, job->t),
+                job->scratch + net_thread_index() * job->tile);
+    }
 }
 
-static void run(Job *job, gsize t)
+/* Ranges of all heads; those of less than WORK multiplications go to a thread together. */
+static void run(Job *job, gsize t, gsize rows)
 {
-    cut(job, t);
-    net_parallel_for(job->call.p->n * job->call.p->heads * job->ranges, 1, range_chunk, job);
+    const KernelAttention *p = job->call.p;
+    job->t = t;
+    cut(job, rows);
+    gsize work = job->rows * (t == p->tq ? p->tk : p->tq) * p->dim;
+    net_parallel_for(p->n * p->heads * job->ranges, MAX(1, WORK / MAX(work, 1)), range_chunk, job);
 }
 
 gsize kernel_attention_tile(const KernelAttention *p)
@@ -234,7 +241,7 @@ void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gco
                .fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention"),
                .scratch = scratch,
                .tile = kernel_attention_tile(p)};
-    run(&job, p->tq);
+    run(&job, p->tq, KERNEL_ATTENTION_ROWS);
 }
 
 /* Products on the busiest thread decide; queries or keys of one head go to one thread in one pass. */
@@ -242,15 +249,6 @@ static gboolean one_pass(const KernelAttention *p)
 {
     gsize parts = p->n * p->heads, threads = net_threads();
     return 5 * ((parts + threads - 1) / threads) * threads <= 7 * parts;
-}
-
-static void backward_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
-{
-    (void)end, (void)chunk;
-    const Job *job = data;
-    const KernelAttention *p = job->call.p;
-    job->fn(&job->call, begin / p->heads, begin % p->heads, 0, p->tk,
-            job->scratch + net_thread_index() * job->tile);
 }
 
 void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer dk, gpointer dv,
@@ -264,20 +262,20 @@ void kernel_attention_backward(const KernelAttention *p, gpointer dq, gpointer d
     job.call.o = (gpointer)o;
     job.call.delta_out = scratch;
     job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_delta");
-    run(&job, p->tq);
+    run(&job, p->tq, KERNEL_ATTENTION_ROWS);
     job.call.dq = dq;
     gboolean both = dq && (dk || dv) && one_pass(p);
     if (dq && !both) {
         job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dq");
-        run(&job, p->tq);
+        run(&job, p->tq, KERNEL_ATTENTION_ROWS);
     }
     job.call.dk = dk;
     job.call.dv = dv;
     if (both) {
         job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_backward");
-        net_parallel_for(p->n * p->heads, 1, backward_chunk, &job);
+        run(&job, p->tk, p->tk);
     } else if (dk || dv) {
         job.fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention_dkv");
-        run(&job, p->tk);
+        run(&job, p->tk, KERNEL_ATTENTION_ROWS);
     }
 }

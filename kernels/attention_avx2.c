@@ -2,7 +2,7 @@
 #if defined(__x86_64__)
 #include "kernels/simd_avx2.h"
 #define TILE SIMD_AVX2
-#include "kernels/attention_tile.h"
+#include "kernels/attention_tile.inc"
 
 TILE_ROWS(f32, NET_F32, FALSE, avx2, FLOW_CPU_AVX2, 1e-11)
 TILE_ROWS(bf16, NET_BF16, FALSE, avx2, FLOW_CPU_AVX2, 1e-7)

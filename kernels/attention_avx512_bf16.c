@@ -18,7 +18,7 @@ TILE SIMD_BODY Vec vec_to_pairs(Vec low, Vec high)
     return (Vec)_mm512_cvtne2ps_pbh(high, low);
 }
 
-#include "kernels/attention_tile.h"
+#include "kernels/attention_tile.inc"
 
 TILE_ROWS(bf16, NET_BF16, TRUE, avx512_bf16, FLOW_CPU_AVX512_BF16, 2e-5)
 #endif

@@ -109,7 +109,7 @@ static void add_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 static gsize rows_grain(gsize c)
 {
-    return MAX(1, 16384 / MAX(c, 1));
+    return MAX(1, 32768 / MAX(c, 1));
 }
 
 void kernel_add_channel(NetType type, gpointer y, gconstpointer x, gconstpointer e, gsize n, gsize hw,

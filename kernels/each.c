@@ -3,7 +3,7 @@
 #include "kernels/parallel.h"
 
 /* Small enough that a chunk of all operands stays in L2, large enough to hide the hand-out. */
-enum { GRAIN = 16384 };
+enum { GRAIN = 32768 };
 
 typedef struct {
     KernelEachFn fn;

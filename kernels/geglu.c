@@ -107,7 +107,7 @@ static void backward_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 static gsize rows_grain(gsize c)
 {
-    return MAX(1, 8192 / MAX(c, 1));
+    return MAX(1, 16384 / MAX(c, 1));
 }
 
 void kernel_geglu(NetType type, gpointer y, gconstpointer u, gsize rows, gsize c)

@@ -15,7 +15,7 @@
 
 enum { RUN = 32, CHUNK = 32768 };
 
-typedef struct {
+typedef struct Job {
     const KernelGroupNorm *p;
     gsize c, width;     /* channels of both sources; of a group */
     gsize rows, chunks; /* rows in a chunk; chunks of a sample */
@@ -28,6 +28,7 @@ typedef struct {
     double *total;   /* per thread (2, c) */
     float *run;      /* per thread (3, c): m, sum, product */
     KernelGroupNormFn sums, write;
+    void (*chunk)(const struct Job *j, gsize index);
 } Job;
 
 static void plan(Job *j, const KernelGroupNorm *p)
@@ -61,6 +62,21 @@ gsize kernel_group_norm_scratch(const KernelGroupNorm *p)
     Job j = {0};
     plan(&j, p);
     return lay_out(&j, NULL);
+}
+
+static void run_range(gsize begin, gsize end, gsize chunk, gpointer data)
+{
+    (void)chunk;
+    const Job *j = data;
+    for (gsize i = begin; i < end; i++)
+        j->chunk(j, i);
+}
+
+/* Calls fn for every chunk of every sample; small ones go to a thread together. */
+static void run(Job *j, void (*fn)(const Job *j, gsize index))
+{
+    j->chunk = fn;
+    net_parallel_for(j->p->n * j->chunks, MAX(1, CHUNK / (j->rows * j->c)), run_range, j);
 }
 
 /* The part of source `s` in rows first .. first + rows - 1 of sample n. */
@@ -126,16 +142,14 @@ static void sum_chunk(const Job *j, gsize n, gsize first, gsize rows, const floa
     }
 }
 
-static void moments_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+static void moments_chunk(const Job *j, gsize index)
 {
-    (void)end, (void)chunk;
-    const Job *j = data;
-    gsize n = begin / j->chunks, first = begin % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
+    gsize n = index / j->chunks, first = index % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
     float *m = j->run + net_thread_index() * 3 * j->c;
     double *total = j->total + net_thread_index() * 2 * j->c, count = (double)(rows * j->width);
     choose_shift(j, n, first, m);
     sum_chunk(j, n, first, rows, m, total);
-    double *out = j->partial + begin * j->p->groups * 2;
+    double *out = j->partial + index * j->p->groups * 2;
     for (gsize g = 0; g < j->p->groups; g++) {
         double sum = 0, square = 0;
         for (gsize i = g * j->width; i < (g + 1) * j->width; i++) {
@@ -178,11 +192,9 @@ static void channel_vectors(const Job *j)
         }
 }
 
-static void write_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+static void write_chunk(const Job *j, gsize index)
 {
-    (void)end, (void)chunk;
-    const Job *j = data;
-    gsize n = begin / j->chunks, first = begin % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
+    gsize n = index / j->chunks, first = index % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
     for (int s = 0; s < sources(j); s++) {
         KernelGroupNormRow part = part_of(j, n, first, rows, s);
         if (part.y || part.dx)
@@ -196,7 +208,7 @@ static void apply(Job *j)
     channel_vectors(j);
     j->write = j->p->silu ? SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_apply_silu")
                           : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_apply");
-    net_parallel_for(j->p->n * j->chunks, 1, write_chunk, j);
+    run(j, write_chunk);
 }
 
 void kernel_group_norm(const KernelGroupNorm *p, gpointer y, gconstpointer a, gconstpointer b, float *mean,
@@ -206,7 +218,7 @@ void kernel_group_norm(const KernelGroupNorm *p, gpointer y, gconstpointer a, gc
     plan(&j, p);
     lay_out(&j, scratch);
     j.sums = SIMD_FIND_TYPE(KernelGroupNormFn, p->type, "group_norm_sums");
-    net_parallel_for(p->n * j.chunks, 1, moments_chunk, &j);
+    run(&j, moments_chunk);
     merge_moments(&j, mean, rstd);
     j.y = y;
     apply(&j);
@@ -222,14 +234,12 @@ void kernel_group_norm_again(const KernelGroupNorm *p, gpointer y, gconstpointer
 }
 
 /* With g = dz gamma: sums of g and of g (x - mean) over the chunk's part of each group. */
-static void gradient_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
+static void gradient_chunk(const Job *j, gsize index)
 {
-    (void)end, (void)chunk;
-    const Job *j = data;
-    gsize n = begin / j->chunks, first = begin % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
+    gsize n = index / j->chunks, first = index % j->chunks * j->rows, rows = MIN(j->rows, j->p->hw - first);
     double *total = j->total + net_thread_index() * 2 * j->c;
     sum_chunk(j, n, first, rows, NULL, total);
-    double *out = j->partial + begin * j->p->groups * 2;
+    double *out = j->partial + index * j->p->groups * 2;
     for (gsize g = 0; g < j->p->groups; g++) {
         double sum = 0, product = 0;
         for (gsize i = g * j->width; i < (g + 1) * j->width; i++) {
@@ -275,7 +285,7 @@ void kernel_group_norm_backward(const KernelGroupNorm *p, gpointer da, gpointer 
                      : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad_sums");
     j.write = p->silu ? SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad_silu")
                       : SIMD_FIND_TYPE(KernelGroupNormFn, t, "group_norm_grad");
-    net_parallel_for(p->n * j.chunks, 1, gradient_chunk, &j);
+    run(&j, gradient_chunk);
     merge_gradients(&j);
-    net_parallel_for(p->n * j.chunks, 1, write_chunk, &j);
+    run(&j, write_chunk);
 }

@@ -212,7 +212,7 @@ static void norm_chunk(gsize begin, gsize end, gsize chunk, gpointer data)
 
 static void run(const Job *job, gsize rows)
 {
-    net_parallel_for(rows, MAX(1, 16384 / MAX(job->p.c, 1)), norm_chunk, (gpointer)job);
+    net_parallel_for(rows, MAX(1, 32768 / MAX(job->p.c, 1)), norm_chunk, (gpointer)job);
 }
 
 void kernel_layer_norm(NetType type, gpointer y, gconstpointer x, const float *gamma, const float *beta,

@@ -1,4 +1,4 @@
-/* Vectors of 8 floats (AVX2, FMA) for kernels/attention_tile.h. The twin of kernels/simd_avx512.h: the same
+/* Vectors of 8 floats (AVX2, FMA) for kernels/attention_tile.inc. The twin of kernels/simd_avx512.h: the same
  * names, another width. */
 #ifndef KERNELS_SIMD_AVX2_H
 #define KERNELS_SIMD_AVX2_H
@@ -107,8 +107,8 @@ VEC Vec vec_load_elements(NetType type, gconstpointer x, gsize n)
         x = padded;
     }
     if (type == NET_F32)
-        return _mm256_loadu_ps(x);
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x));
+        return _mm256_loadu_ps((const float *)x);
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)x));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 

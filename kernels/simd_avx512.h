@@ -1,4 +1,4 @@
-/* Vectors of 16 floats (AVX-512) for kernels/attention_tile.h. The twin of kernels/simd_avx2.h: the same
+/* Vectors of 16 floats (AVX-512) for kernels/attention_tile.inc. The twin of kernels/simd_avx2.h: the same
  * names, another width. */
 #ifndef KERNELS_SIMD_AVX512_H
 #define KERNELS_SIMD_AVX512_H
