@@ -217,6 +217,10 @@ static gboolean validate_load(FlowNode *node, GBytes *bytes, GError **error G_GN
     g_autoptr(GVariant) state =
         g_variant_ref_sink(g_variant_new_from_bytes(G_VARIANT_TYPE("(ddxb)"), bytes, FALSE));
     g_variant_get(state, "(ddxb)", &s->before, &s->last, &s->last_at, &s->due);
+    if (isfinite(s->before))
+        flow_node_gauge(node, "before", s->before);
+    if (isfinite(s->last))
+        flow_node_gauge(node, "after", s->last);
     return TRUE;
 }
 

@@ -26,6 +26,11 @@ NetType model_compute_choice(int choice)
     return choice == 0 ? net_best_compute() : types[choice];
 }
 
+gboolean model_check_finite(void)
+{
+    return g_getenv("FLOW_CHECK_FINITE") != NULL;
+}
+
 Encoder *encoder_new(const EncoderKind *kind, const Model *model, NetType compute)
 {
     Encoder *e = g_new0(Encoder, 1);
@@ -117,7 +122,11 @@ gboolean encoder_run(Encoder *e, const gint64 *shape, const NetBinding *inputs, 
 {
     Job job = {.e = e,
                .shape = shape,
-               .args = {.inputs = inputs, .outputs = outputs, .stop = stop, .stop_data = stop_data},
+               .args = {.inputs = inputs,
+                        .outputs = outputs,
+                        .stop = stop,
+                        .stop_data = stop_data,
+                        .check_finite = model_check_finite()},
                .error = error};
     net_on_compute_thread(run, &job);
     return job.ok;

@@ -33,6 +33,8 @@ gboolean encoder_plan(const Encoder *encoder, const gint64 *shape, NetPlanInfo *
 
 /* The parameter compute = auto|f32|bf16 of several stages. */
 NetType model_compute_choice(int choice);
+/* `run --check-finite` (FLOW_CHECK_FINITE): look at every value as it is made. */
+gboolean model_check_finite(void);
 
 G_END_DECLS
 #endif

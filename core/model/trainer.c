@@ -1,6 +1,7 @@
 /* The shared state of a training loop: making, loading, saving, checking it. Batches are in
  * trainer_batch.c, plans and their runs in trainer_run.c. */
 #include "core/model/trainer.h"
+#include "core/model/encoder.h"
 #include "core/model/trainer_run.h"
 #include <string.h>
 
@@ -13,6 +14,7 @@ Trainer *trainer_new(const char *base, const TrainerOptions *options, GError **e
     t->compute = options->compute;
     t->fresh = options->from == NULL;
     t->factor = 1;
+    t->check_finite = model_check_finite();
     t->held = g_ptr_array_new_with_free_func((GDestroyNotify)flow_item_unref);
     t->arena = net_arena_new();
     t->plans = trainer_plans_new();

@@ -43,6 +43,7 @@ typedef struct {
     double factor;   /* what the optimizer multiplies gradients by: unscale and clip; lora_step sets 1 */
     gboolean fresh;  /* B started at zero in this run */
     gboolean restored;
+    gboolean check_finite;
     guint64 base_hash; /* of the loaded weights, 0 = not watched */
     char *failure;     /* why training cannot go on (FLOW_STEP_FAILED) */
 } Trainer;

@@ -222,7 +222,11 @@ static void run(gpointer data)
     NetBinding inputs[16] = {{0}}, outputs[] = {{"loss", job->loss}, {0}};
     guint n = bind_tensors(b, &plan->staging, inputs);
     bind_numbers(job->t, b, job->scale, &plan->staging, inputs + n);
-    NetRunArgs args = {.inputs = inputs, .outputs = outputs, .stop = job->stop, .stop_data = job->stop_data};
+    NetRunArgs args = {.inputs = inputs,
+                       .outputs = outputs,
+                       .stop = job->stop,
+                       .stop_data = job->stop_data,
+                       .check_finite = job->t->check_finite};
     job->ok = net_run(plan->plan, job->t->arena, &args, job->error);
 }
 
