@@ -350,6 +350,14 @@ static gint64 collate_hold(FlowNode *node)
     return s->batch * s->accumulate;
 }
 
+/* Do samples come in half precision? Batches are f32. */
+static gboolean half_before(FlowNode *node)
+{
+    FlowNode *store = flow_node_find(node, "fp16_cache_store"), *lookup = flow_node_find(node, "fp16_cache");
+    const int *full = lookup ? flow_node_param(lookup, "precision") : NULL;
+    return store && flow_node_leads_to(store, node) && full && !*full;
+}
+
 static gboolean collate_plan(FlowNode *node, FlowPlan *plan, GError **error G_GNUC_UNUSED)
 {
     Collate *s = flow_node_state(node);
@@ -357,7 +365,7 @@ static gboolean collate_plan(FlowNode *node, FlowPlan *plan, GError **error G_GN
     plan->accumulate = s->accumulate;
     flow_plan_add_always(plan, node, FLOW_HOST, "scratch",
                          plan->item_bytes * (gsize)(s->batch * s->accumulate));
-    plan->item_bytes *= (gsize)s->batch;
+    plan->item_bytes *= (gsize)s->batch * (half_before(node) ? 2 : 1);
     return TRUE;
 }
 

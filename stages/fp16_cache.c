@@ -351,23 +351,24 @@ static Model *encoders_model(FlowNode *node, GError **error)
     return base && *base ? model_open(*base, error) : NULL;
 }
 
-/* All entries of the data set in all configurations; 0 if unknown. */
-static gsize set_bytes(FlowNode *node, const Fp16Cache *s, const FlowPlan *plan, GError **error)
+/* All entries of the data set in all configurations, and the largest sample; 0 if unknown. */
+static gsize set_bytes(FlowNode *node, const Fp16Cache *s, const FlowPlan *plan, gsize *largest,
+                       GError **error)
 {
-    gsize total = 0, largest = 0, element = s->precision ? 4 : 2;
     enum { FIELDS = 4 };
+    gsize total = 0, element = s->precision ? 4 : 2;
     Model *model = encoders_model(node, error);
+    *largest = 0;
     if (!model)
         return 0;
     for (guint i = 0; i < plan->sizes->len; i++) {
         const FlowPlanSize *size = &g_array_index(plan->sizes, FlowPlanSize, i);
-        gsize one =
-            sample_elements(node, model, size->height, size->width) * element + FIELDS * cache_ram_cost(0);
-        total += (gsize)size->count * one;
-        largest = MAX(largest, one);
+        gsize one = sample_elements(node, model, size->height, size->width) * element;
+        total += (gsize)size->count * (one + FIELDS * cache_ram_cost(0));
+        *largest = MAX(*largest, one);
     }
     model_free(model);
-    return total + (gsize)plan->validation * largest;
+    return total + (gsize)plan->validation * (*largest + FIELDS * cache_ram_cost(0));
 }
 
 static gboolean fp16_cache_plan(FlowNode *node, FlowPlan *plan, GError **error)
@@ -375,13 +376,15 @@ static gboolean fp16_cache_plan(FlowNode *node, FlowPlan *plan, GError **error)
     Fp16Cache *s = flow_node_state(node);
     g_autoptr(GError) why = NULL;
     guint64 ram = 0;
+    gsize largest;
     if (!cache_parse_size(s->ram, &ram, error))
         return FALSE;
-    gsize need = set_bytes(node, s, plan, &why);
+    gsize need = set_bytes(node, s, plan, &largest, &why);
     if (why) {
         g_propagate_error(error, g_steal_pointer(&why));
         return FALSE;
     }
+    cache_set_item_bytes(s->cache, largest);
     flow_plan_add_always(plan, node, FLOW_HOST, "cache", need ? MIN(need, ram) : ram);
     if (s->disk && *s->disk) {
         flow_plan_add_always(plan, node, FLOW_HOST, "scratch", cache_buffer_bytes());

@@ -7,6 +7,7 @@
  * Items that only fill the cache end behind this node (FLOW_PREFILL); what waits for the disk is written
  * before a mark goes on, because at the end of prefill the encoders go. */
 #include "core/cache/cache.h"
+#include "core/flow/plan.h"
 #include <string.h>
 
 typedef struct {
@@ -213,9 +214,17 @@ static FlowStatus store_mark(FlowCtx *ctx, FlowMark mark G_GNUC_UNUSED, GError *
     return FLOW_OK;
 }
 
+static gboolean store_plan(FlowNode *node, FlowPlan *plan, GError **error G_GNUC_UNUSED)
+{
+    Store *s = flow_node_state(node);
+    if (cache_item_bytes(s->shared) > 0)
+        plan->item_bytes = cache_item_bytes(s->shared);
+    return TRUE;
+}
+
 FLOW_STAGE(.name = "fp16_cache_store",
            .summary = "Files encoded samples for the fp16_cache before the encoders.",
            .flags = FLOW_STATEFUL | FLOW_PREFILL, .version = 1, .state_size = sizeof(Store), .params = params,
            .inputs = inputs, .outputs = outputs, .describe = store_describe, .open = store_open,
            .worker_start = store_worker_start, .worker_stop = store_worker_stop, .process = store_process,
-           .mark = store_mark);
+           .mark = store_mark, .plan = store_plan);

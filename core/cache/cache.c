@@ -24,6 +24,7 @@ struct Cache {
     gboolean full;
     CacheField fields[CACHE_FIELDS];
     guint nfields;
+    gsize item_bytes; /* planned */
 
     pthread_mutex_t lock;
     CacheRam *ram;
@@ -82,6 +83,16 @@ const CacheField *cache_fields(const Cache *c, guint *n)
 gboolean cache_keeps_full(const Cache *c)
 {
     return c->full;
+}
+
+void cache_set_item_bytes(Cache *c, gsize nbytes)
+{
+    c->item_bytes = nbytes;
+}
+
+gsize cache_item_bytes(const Cache *c)
+{
+    return c->item_bytes;
 }
 
 gsize cache_buffer_bytes(void)

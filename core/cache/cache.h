@@ -73,6 +73,9 @@ void cache_report(Cache *cache, FlowNode *node);
 void cache_stats(Cache *cache, CacheRamStats *ram, CacheDiskStats *disk);
 /* Bytes that wait to be written to the disk, at most. */
 gsize cache_buffer_bytes(void);
+/* What the lookup's plan() tells the store's: bytes of the largest complete sample, 0 = unknown. [graph] */
+void cache_set_item_bytes(Cache *cache, gsize nbytes);
+gsize cache_item_bytes(const Cache *cache);
 /* "8GiB", "25%" (of what this process may use: memory of the machine or of its control group), "0". */
 gboolean cache_parse_size(const char *text, guint64 *bytes, GError **error);
 

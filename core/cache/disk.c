@@ -82,22 +82,19 @@ static gboolean disk_folder_error(GError **error, const char *folder, const char
 gboolean cache_disk_check(const char *folder, GError **error)
 {
     struct stat st;
-    g_autofree char *parent = g_path_get_dirname(folder);
-    const char *tested = folder;
-    int rc = stat(folder, &st);
-    if (rc != 0 && errno == ENOENT) {
+    g_autofree char *tested = g_strdup(folder);
+    /* what does not exist yet is made below the nearest folder that does */
+    while (stat(tested, &st) != 0) {
+        if (errno != ENOENT || g_str_equal(tested, "/") || g_str_equal(tested, "."))
+            return disk_folder_error(error, folder, g_strerror(errno));
+        char *parent = g_path_get_dirname(tested);
+        g_free(tested);
         tested = parent;
-        rc = stat(parent, &st);
-        if (rc != 0 && errno == ENOENT)
-            return disk_folder_error(error, folder,
-                                     "the folder it is in does not exist either; make it first");
     }
-    if (rc != 0)
-        return disk_folder_error(error, folder, g_strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return disk_folder_error(error, tested, "is a file, not a folder");
     if (faccessat(AT_FDCWD, tested, R_OK | W_OK | X_OK, AT_EACCESS) != 0)
-        return disk_folder_error(error, folder, g_strerror(errno));
+        return disk_folder_error(error, tested, g_strerror(errno));
     return TRUE;
 }
 
@@ -172,7 +169,7 @@ CacheDisk *cache_disk_open(const char *folder, gsize batch_bytes, GError **error
 {
     if (!cache_disk_check(folder, error))
         return NULL;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+    if (g_mkdir_with_parents(folder, 0777) != 0) {
         disk_folder_error(error, folder, g_strerror(errno));
         return NULL;
     }

@@ -15,10 +15,10 @@ typedef struct {
     gboolean full;                     /* nothing is written any more */
 } CacheDiskStats;
 
-/* Can `folder` hold a cache: is it (or is its parent, if it does not exist yet) a writable folder? Creates
- * nothing. [any] */
+/* Can `folder` hold a cache: is it, or the nearest folder above it that exists, writable? Creates nothing.
+ * [any] */
 gboolean cache_disk_check(const char *folder, GError **error);
-/* Creates the folder (not its parents) and the file in it; a file that is damaged as a whole is replaced,
+/* Creates the folder and the file in it; a file that is damaged as a whole is replaced,
  * with a warning. Opening one folder several times in a process gives one object with a count. Values
  * wait in memory until `batch_bytes` are there, then one transaction writes them. [any] */
 CacheDisk *cache_disk_open(const char *folder, gsize batch_bytes, GError **error);

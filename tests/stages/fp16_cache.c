@@ -357,7 +357,7 @@ static void test_mistakes(void)
         {"ram=much", "ram = much"},
         {"ram=120%", "outside 0%..100%"},
         {"admit=some", "none of: all, complex"},
-        {"disk=/nonexistent/cache/folder", "does not exist either"},
+        {"disk=/dev/null/folder", "Not a directory"},
         {"disk=/dev/null", "is a file"},
         {"policy=fifo", "static, lru, lru_k, foresight"},
     };

@@ -147,14 +147,13 @@ static void test_bad_folders(Place *p, gconstpointer unused G_GNUC_UNUSED)
     struct {
         const char *path, *says;
     } bad[] = {
-        {g_build_filename(p->folder, "no", "such", NULL), "does not exist either"},
-        {g_build_filename(p->folder, "file", NULL), "is a file"},
+        {g_build_filename(p->folder, "file", NULL), "is a file, not a folder"},
         {g_build_filename(p->folder, "file", "below", NULL), "Not a directory"},
         {g_build_filename(p->folder, "locked", NULL), "Permission denied"},
         {g_build_filename(p->folder, "locked", "below", NULL), "Permission denied"},
     };
-    g_assert_true(g_file_set_contents(bad[1].path, "x", 1, NULL));
-    g_assert_cmpint(g_mkdir(bad[3].path, 0555), ==, 0);
+    g_assert_true(g_file_set_contents(bad[0].path, "x", 1, NULL));
+    g_assert_cmpint(g_mkdir(bad[2].path, 0555), ==, 0);
     for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
         g_autoptr(GError) error = NULL;
         if (!strcmp(bad[i].says, "Permission denied") && geteuid() == 0)
@@ -166,7 +165,7 @@ static void test_bad_folders(Place *p, gconstpointer unused G_GNUC_UNUSED)
     }
     for (gsize i = 0; i < G_N_ELEMENTS(bad); i++)
         g_free((char *)bad[i].path);
-    g_autofree char *fresh = g_build_filename(p->folder, "fresh", NULL);
+    g_autofree char *fresh = g_build_filename(p->folder, "new", "fresh", NULL);
     g_assert_true(cache_disk_check(fresh, NULL));
     g_assert_false(g_file_test(fresh, G_FILE_TEST_EXISTS)); /* a check writes nothing */
     cache_disk_close(open_disk(fresh));
