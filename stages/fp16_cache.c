@@ -140,6 +140,8 @@ static gboolean file_hash_gequal(gconstpointer a, gconstpointer b)
 static gboolean fp16_cache_worker_start(FlowCtx *ctx, GError **error)
 {
     Fp16Cache *s = flow_ctx_state(ctx);
+    flow_node_count(flow_ctx_node(ctx), "hits", 0); /* shown also when there are none */
+    flow_node_count(flow_ctx_node(ctx), "misses", 0);
     s->hasher = cache_hasher_new();
     s->hashes = g_hash_table_new_full(file_hash_ghash, file_hash_gequal, NULL, g_free);
     s->peek_room = 64;

@@ -137,6 +137,14 @@ static void slot_release(gpointer data)
     staging_unref(t);
 }
 
+static gboolean slot_is_free(Staging *t)
+{
+    pthread_mutex_lock(&t->lock);
+    gboolean is_free = t->slot[t->next].users == 0;
+    pthread_mutex_unlock(&t->lock);
+    return is_free;
+}
+
 /* Waits a moment for the next slot in turn. */
 static gboolean slot_ready(gpointer data)
 {
@@ -152,15 +160,14 @@ static gboolean slot_ready(gpointer data)
     int rc = 0;
     while (t->slot[t->next].users > 0 && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&t->freed, &t->lock, &until);
-    gboolean ready = t->slot[t->next].users == 0;
     pthread_mutex_unlock(&t->lock);
-    return ready;
+    return slot_is_free(t);
 }
 
 /* The next slot in turn, with one user: the caller. */
 static FlowStatus slot_take(FlowCtx *ctx, Staging *t, Slot **slot)
 {
-    FlowStatus status = slot_ready(t) ? FLOW_OK : flow_ctx_wait(ctx, slot_ready, t);
+    FlowStatus status = slot_is_free(t) ? FLOW_OK : flow_ctx_wait(ctx, slot_ready, t);
     if (status != FLOW_OK)
         return status;
     *slot = &t->slot[t->next];
