@@ -23,6 +23,7 @@ static const FlowField stacked[] = {
 typedef struct {
     gint64 batch, accumulate;
     gboolean drop_last;
+    int latents;
 
     FlowItem **group; /* samples of the group at work */
     gint64 size;      /* batch x accumulate */
@@ -32,9 +33,14 @@ typedef struct {
     guint *first;     /* for each sample: the micro-batch it is in */
 } Collate;
 
+enum { AUTO, ENCODED, GIVEN };
+
 static const FlowParam params[] = {
     FLOW_INT(Collate, batch, "1", 1, 65536, "samples", "Samples in a batch, and the most in a micro-batch."),
     FLOW_INT(Collate, accumulate, "1", 1, 65536, "batches", "Batches whose gradients make one update."),
+    FLOW_ENUM(Collate, latents, "auto", "auto|encoded|given",
+              "What samples bring: latent_mean and latent_logvar, or latent as it is to be noised; auto asks "
+              "lora_step."),
     FLOW_BOOL(Collate, drop_last, "no", "Leave out the samples of an epoch that do not fill a group."),
     FLOW_END,
 };
@@ -42,11 +48,13 @@ static const FlowParam params[] = {
 #define OPTIONAL                                                                                             \
     "latent? noise? pooled? time_ids? source_size? geometry? precision? complexity? sample? role?"
 
+#define PASSED "noise? pooled? precision? complexity? role?"
+
 static const FlowPort inputs[] = {
     {.name = "in",
      .kind = FLOW_SAMPLE,
      .doc = "Encoded samples.",
-     .needs = "context latent_mean? latent_logvar? " OPTIONAL},
+     .needs = "context latent_mean latent_logvar " OPTIONAL},
     FLOW_END,
 };
 
@@ -54,15 +62,26 @@ static const FlowPort outputs[] = {
     {.name = "out",
      .kind = FLOW_BATCH,
      .doc = "Micro-batches.",
-     .gives = "micro weight sample context time_ids latent_mean? latent_logvar? latent? noise? pooled? "
-              "precision? complexity? role?",
+     .gives = "micro weight sample context time_ids latent_mean latent_logvar " PASSED,
      .flags = FLOW_PORT_NEW},
     FLOW_END,
 };
 
+/* lora_step's parameter has the choices encoded and given. */
+static gboolean latents_given(FlowNode *node, const Collate *s)
+{
+    FlowNode *step = flow_node_find(node, "lora_step");
+    const int *asked = step ? flow_node_param(step, "latents") : NULL;
+    return s->latents == AUTO ? asked && *asked == 1 : s->latents == GIVEN;
+}
+
 static gboolean collate_describe(FlowNode *node, GError **error)
 {
     Collate *s = flow_node_state(node);
+    if (latents_given(node, s)) {
+        flow_node_needs(node, "in", "context latent " OPTIONAL);
+        flow_node_gives(node, "out", "micro weight sample context time_ids latent " PASSED);
+    }
     FlowNode *sparse = flow_node_find(node, "sparse_batch");
     const gint64 *batch =
         sparse && flow_node_leads_to(sparse, node) ? flow_node_param(sparse, "batch") : NULL;
@@ -284,12 +303,6 @@ static gboolean fits(const FlowItem *item, FlowField field, guint ndim, gint64 c
 
 static gboolean valid(const FlowItem *item, GError **error)
 {
-    gboolean latents = flow_item_get(item, FLOW_F_LATENT_MEAN) && flow_item_get(item, FLOW_F_LATENT_LOGVAR);
-    if (!latents && !flow_item_get(item, FLOW_F_LATENT)) {
-        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_ITEM,
-                    "it has neither latent_mean and latent_logvar (vae_encode gives them) nor latent");
-        return FALSE;
-    }
     return fits(item, FLOW_F_LATENT_MEAN, 3, 0, error) && fits(item, FLOW_F_LATENT_LOGVAR, 3, 0, error) &&
            fits(item, FLOW_F_LATENT, 3, 0, error) && fits(item, FLOW_F_NOISE, 3, 0, error) &&
            fits(item, FLOW_F_CONTEXT, 2, 0, error) && fits(item, FLOW_F_POOLED, 1, 0, error) &&

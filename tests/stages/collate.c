@@ -161,17 +161,22 @@ static void test_unknown_length(void)
     check_groups(0);
 }
 
+static void spoil(guint i)
+{
+    flow_item_set_i32(g_ptr_array_index(lab_items, i), FLOW_F_LATENT_LOGVAR, (gint32[]){1}, 1);
+}
+
 /* A bad sample leaves its group smaller, and every other group as it was. */
 static void test_lost_samples(void)
 {
     prepare(9, 1);
-    flow_item_drop(g_ptr_array_index(lab_items, 1), FLOW_F_LATENT_LOGVAR);
+    spoil(1);
     for (guint i = 6; i < 9; i++) /* a whole group */
-        flow_item_drop(g_ptr_array_index(lab_items, i), FLOW_F_LATENT_LOGVAR);
+        spoil(i);
     expect("batch=3\non_error=skip:9", "0:0/1[0 2]1/2 1:0/1[3 4 5]1/3 | ");
     check_groups(3);
     prepare(6, 1); /* the last of a group: it is sent when the next one begins */
-    flow_item_drop(g_ptr_array_index(lab_items, 2), FLOW_F_LATENT_LOGVAR);
+    spoil(2);
     expect("batch=3\non_error=skip:9", "0:0/1[0 1]1/2 1:0/1[3 4 5]1/3 | ");
     const FlowItem *first = g_ptr_array_index(lab_got, 0);
     g_assert_cmpint(first->cursor.position, ==, 2); /* where the epoch stands after the group, lost or not */
@@ -247,6 +252,27 @@ static void test_fields(void)
     g_assert_null(flow_item_get(a, FLOW_F_PATH)); /* references end here */
 }
 
+/* Latents that are to be noised as they are, without their picture: no reference, no size. */
+static void test_given(void)
+{
+    data_lab_clean();
+    lab_gives = "latent context";
+    for (gint64 i = 0; i < 2; i++) {
+        FlowItem *item = flow_item_new(FLOW_SAMPLE);
+        item->cursor = (FlowCursor){.position = i, .size = 2, .epochs = 1};
+        flow_item_set(item, FLOW_F_LATENT, flow_value_new(NET_F32, 3, (gint64[]){4, 8, 1}));
+        flow_item_set(item, FLOW_F_CONTEXT, flow_value_new(NET_F32, 2, (gint64[]){1, 1}));
+        memset(flow_item_get(item, FLOW_F_LATENT)->data, 0, 128);
+        memset(flow_item_get(item, FLOW_F_CONTEXT)->data, 0, 4);
+        g_ptr_array_add(lab_items, item);
+    }
+    expect("batch=2\nlatents=given", "0:0/1[0 1]1/2 ");
+    const FlowItem *item = g_ptr_array_index(lab_got, 0);
+    g_assert_cmpint(flow_item_get(item, FLOW_F_LATENT)->shape[2], ==, 8);
+    g_assert_cmpfloat(flow_item_f32(item, FLOW_F_TIME_IDS)[0], ==, 32); /* eight pixels for a latent one */
+    g_assert_cmpfloat(flow_item_f32(item, FLOW_F_TIME_IDS)[5], ==, 64);
+}
+
 /* Original size, crop, target; of a picture that is neither square nor uncropped. */
 static void test_time_ids(void)
 {
@@ -307,8 +333,10 @@ static void test_mistakes(void)
         "[z]\nstage=t_got\nin=c\n",
         "lab.ini:7: error: [c] batch = 2, but [s] assembles batches of 4: the two must be the same");
     g_autofree char *text = graph_text("", "batch=2");
-    flow_item_drop(g_ptr_array_index(lab_items, 0), FLOW_F_LATENT_MEAN);
-    data_lab_refused(text, "neither latent_mean and latent_logvar (vae_encode gives them) nor latent");
+    lab_gives = LAB_REFERENCE " latent_mean context";
+    data_lab_refused(text, "[c] needs 'latent_logvar', which no node before it gives; ");
+    g_autofree char *given = graph_text("", "latents=given");
+    data_lab_refused(given, "[c] needs 'latent'");
     prepare(2, 1);
     flow_item_set_i32(g_ptr_array_index(lab_items, 0), FLOW_F_CONTEXT, (gint32[]){1}, 1);
     data_lab_refused(text, "'context' is i32");
@@ -326,6 +354,7 @@ int main(int argc, char **argv)
     g_test_add_func("/collate/resumed", test_resumed);
     g_test_add_func("/collate/shapes", test_shapes);
     g_test_add_func("/collate/fields", test_fields);
+    g_test_add_func("/collate/given", test_given);
     g_test_add_func("/collate/time-ids", test_time_ids);
     g_test_add_func("/collate/held-back", test_held_back);
     g_test_add_func("/collate/rings", test_same_for_rings);
