@@ -8,5 +8,7 @@ file(GLOB headers kernels/*.h)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/loraflow/kernels)
 install(DIRECTORY graphs DESTINATION ${CMAKE_INSTALL_DATADIR}/loraflow)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Relative to where the file lies: `cmake --install --prefix` may move everything.
+file(RELATIVE_PATH LORAFLOW_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(cmake/loraflow.pc.in ${CMAKE_BINARY_DIR}/loraflow.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/loraflow.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
