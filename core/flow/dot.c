@@ -1,4 +1,5 @@
-/* The graph as Graphviz text, with the fill of every ring while it runs. */
+/* The graph as Graphviz text, with the fill of every ring while it runs. With FLOW_DUMP_DOT_DIR set, the
+ * state in which a run failed or stalled is left there as a file. */
 #include "core/flow/graph_private.h"
 
 static void append_edge(GString *text, const FlowEdge *edge)
@@ -41,4 +42,17 @@ char *flow_graph_dot(const FlowGraph *graph)
         append_edge(text, g_ptr_array_index(graph->links, i));
     g_string_append(text, "}\n");
     return g_string_free(text, FALSE);
+}
+
+void flow__dump_dot(const FlowGraph *graph, const char *why)
+{
+    const char *folder = g_getenv("FLOW_DUMP_DOT_DIR");
+    g_autoptr(GError) error = NULL;
+    if (!folder || !*folder)
+        return;
+    g_autofree char *name = g_strdup_printf("%s-%s.dot", graph->name, why);
+    g_autofree char *path = g_build_filename(folder, g_strdelimit(name, "/", '_'), NULL);
+    g_autofree char *text = flow_graph_dot(graph);
+    if (!g_file_set_contents(path, text, -1, &error))
+        g_printerr("warning: cannot write the state of the graph: %s\n", error->message);
 }

@@ -96,6 +96,13 @@ void flow__finish_links(FlowNode *node)
 
 /* -- what stages call --------------------------------------------------------------- */
 
+static _Thread_local const FlowCtx *current;
+
+void flow__ctx_enter(const FlowCtx *ctx)
+{
+    current = ctx;
+}
+
 /* A source numbers its items, and ends after `run --limit` of them. One that keeps its items must not have
  * them changed under the eyes of those who got them before. */
 static gboolean source_has_enough(FlowNode *node, FlowItem **made)
@@ -110,6 +117,7 @@ static gboolean source_has_enough(FlowNode *node, FlowItem **made)
 FlowStatus flow_emit(FlowCtx *ctx, guint port, FlowItem *item)
 {
     FlowNode *node = ctx->node;
+    g_assert(ctx == current); /* [worker]: only on the thread of the call */
     g_assert(item && port < node->n_out);
     if (flow__fault("emit")) {
         ctx->injected = TRUE;
@@ -133,7 +141,7 @@ FlowStatus flow_pop(FlowCtx *ctx, guint port, FlowItem **item, GError **error G_
 {
     FlowPortState *in = &ctx->node->in[port];
     gpointer popped = NULL;
-    g_assert(port < ctx->node->n_in && flow__port_feedback(in));
+    g_assert(ctx == current && port < ctx->node->n_in && flow__port_feedback(in));
     FlowStatus status = in->ring ? flow_ring_pop(in->ring, &popped) : FLOW_EOS;
     *item = popped;
     return status;
@@ -143,6 +151,7 @@ FlowStatus flow_pop(FlowCtx *ctx, guint port, FlowItem **item, GError **error G_
 gsize flow_peek(FlowCtx *ctx, FlowItem **items, gsize max)
 {
     FlowNode *node = ctx->node;
+    g_assert(ctx == current);
     if (node->workers > 1 || !node->n_in || !node->in[0].ring || !max)
         return 0;
     gsize n = flow_ring_peek(node->in[0].ring, (gpointer *)items, max), kept = 0;

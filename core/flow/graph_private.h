@@ -224,6 +224,8 @@ void flow__routes_prepare(FlowGraph *graph);
 FlowItem *flow__route(FlowLink *link, FlowItem *item);
 
 /* emit.c */
+/* The calling thread is this worker from now on. */
+void flow__ctx_enter(const FlowCtx *ctx);
 /* Sends now on every open link of the port; takes the item. FLOW_EOS: nobody is left to receive anything. */
 FlowStatus flow__send(FlowNode *node, guint port, FlowItem *item);
 /* Takes a ticket on every open link. FLOW_EOS: nobody is left to receive. */
@@ -267,6 +269,9 @@ GPtrArray *flow__dead_workers(FlowGraph *graph);
 char *flow__dead_text(GPtrArray *dead);
 /* The fullest-by-count ring that could be larger; NULL if none is full. */
 FlowPortState *flow__dead_ring(GPtrArray *dead);
+
+/* dot.c: into $FLOW_DUMP_DOT_DIR/NAME-WHY.dot, if that is set. */
+void flow__dump_dot(const FlowGraph *graph, const char *why);
 
 /* fault.c: FLOW_FAULT=emit:3 and FLOW_STALL=5, for tests. */
 void flow__fault_arm(void);

@@ -115,11 +115,14 @@ void flow__fail(FlowCtx *ctx, GError *error)
         error = whole;
     }
     pthread_mutex_lock(&graph->lock);
-    if (graph->error)
-        g_error_free(error);
-    else
+    gboolean first = !graph->error;
+    if (first)
         graph->error = error;
+    else
+        g_error_free(error);
     pthread_mutex_unlock(&graph->lock);
+    if (first)
+        flow__dump_dot(graph, "error");
     flow__cancel(graph);
 }
 

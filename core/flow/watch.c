@@ -118,6 +118,7 @@ static void report_deadlock(FlowGraph *graph, GPtrArray *dead)
                        help);
         return;
     }
+    flow__dump_dot(graph, "stall");
     pthread_mutex_lock(&graph->lock);
     if (!graph->error) {
         graph->stalled = TRUE;

@@ -159,6 +159,7 @@ void *flow__worker_main(void *data)
     gboolean source = is_source(ctx->node), started = gate_opens(graph);
     FlowStatus status = FLOW_CANCELLED;
     flow_ring_self(&ctx->wait);
+    flow__ctx_enter(ctx);
     if (started && start(ctx))
         status = FLOW_OK;
     while (status == FLOW_OK)

@@ -37,6 +37,21 @@ static void test_deadlock(void)
     }
 }
 
+/* The state of the rings is left as a picture where that is asked for. */
+static void test_dot(void)
+{
+    g_autofree char *text = diamond("name=wedged", "ring.b=4", "no", "1"), *said = NULL, *dot = NULL;
+    g_autofree char *folder = g_dir_make_tmp("loraflow-dot-XXXXXX", NULL);
+    g_autofree char *path = g_build_filename(folder, "wedged-stall.dot", NULL);
+    g_setenv("FLOW_DUMP_DOT_DIR", folder, TRUE);
+    g_assert_cmpint(lab_run(text, NULL, &said), ==, FLOW_RUN_STALLED);
+    g_unsetenv("FLOW_DUMP_DOT_DIR");
+    g_assert_true(g_file_get_contents(path, &dot, NULL, NULL));
+    g_assert_nonnull(strstr(dot, "\"w\" -> \"z\" [label=\"> b 4/4\" color=red"));
+    g_assert_cmpint(unlink(path), ==, 0);
+    g_assert_cmpint(rmdir(folder), ==, 0);
+}
+
 static void test_wide_enough(void)
 {
     g_autofree char *text = diamond("", "ring.b=16", "no", "2");
@@ -104,6 +119,7 @@ int main(int argc, char **argv)
     g_setenv("LORAFLOW_SANITIZE", "", FALSE);
     lab_add_stages();
     g_test_add_func("/stall/deadlock", test_deadlock);
+    g_test_add_func("/stall/dot", test_dot);
     g_test_add_func("/stall/wide_enough", test_wide_enough);
     g_test_add_func("/stall/grow", test_grow);
     g_test_add_func("/stall/bytes", test_bytes);
