@@ -2,13 +2,11 @@
  *
  * Stands outside the loop. Every line is flushed, so a killed run loses nothing; a resumed run first cuts the
  * log back to where its checkpoint stands and then goes on, so that the log is that of one undisturbed run.
- *
- * @link m
  */
 #include "core/flow/stage.h"
+#include "core/flow/step.h"
 #include <errno.h>
 #include <glib/gstdio.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +29,7 @@ static const FlowPort inputs[] = {
     {.name = "in",
      .kind = FLOW_STEP,
      .doc = "Step items, from anywhere behind the optimizer.",
-     .needs = "step flags loss? lr? grad_norm? scale? samples? validation?"},
+     .needs = "step flags loss? lr? grad_norm? scale? samples? validation? history?"},
     FLOW_END,
 };
 
@@ -45,72 +43,54 @@ static gboolean file_error(GError **error, const char *what, const char *path)
     return FALSE;
 }
 
-/* Is this line of a group that is done? The last line of a killed run may be cut anywhere. */
-static gboolean belongs(const char *line, gint64 group)
+/* Appends the lines of groups in (after, until]; returns the last group that was taken. */
+static gint64 take_lines(GString *kept, const char *text, gint64 after, gint64 until)
 {
-    const char *at = strstr(line, "\"group\": ");
-    gsize n = strlen(line);
-    return at && n > 0 && line[n - 1] == '}' &&
-           g_ascii_strtoll(at + strlen("\"group\": "), NULL, 10) <= group;
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    for (guint i = 0; lines[i]; i++) {
+        gint64 group = *lines[i] ? flow_step_line_group(lines[i]) : -1;
+        if (group > after && group <= until) {
+            g_string_append_printf(kept, "%s\n", lines[i]);
+            after = group;
+        }
+    }
+    return after;
 }
 
-static gboolean cut_back(const char *path, gint64 group, GError **error)
+/* The log as it was when the checkpoint was written: later lines go, lines that were not written in time
+ * come from the checkpoint. */
+static gboolean cut_back(const char *path, gint64 group, const char *history, GError **error)
 {
     g_autofree char *text = NULL;
     g_autoptr(GString) kept = g_string_new(NULL);
-    if (!g_file_test(path, G_FILE_TEST_EXISTS))
-        return TRUE;
-    if (!g_file_get_contents(path, &text, NULL, error))
+    if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_get_contents(path, &text, NULL, error))
         return FALSE;
-    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-    for (guint i = 0; lines[i]; i++)
-        if (belongs(lines[i], group))
-            g_string_append_printf(kept, "%s\n", lines[i]);
+    gint64 last = take_lines(kept, text ? text : "", -1, group);
+    take_lines(kept, history ? history : "", last, group);
     return g_file_set_contents(path, kept->str, (gssize)kept->len, error);
 }
 
 /* The opening item tells whether this is a resumed run, and where it stands. */
-static gboolean open_log(Monitor *s, gboolean resumed, gint64 group, GError **error)
+static gboolean open_log(Monitor *s, const FlowItem *item, GError **error)
 {
+    gboolean resumed = (flow_item_i32(item, FLOW_F_FLAGS)[0] & FLOW_STEP_RESUMED) != 0;
+    gint64 group = flow_item_i64(item, FLOW_F_STEP)[2];
     if (!s->log || !*s->log || s->file)
         return TRUE;
     g_autofree char *folder = g_path_get_dirname(s->log);
     if (g_mkdir_with_parents(folder, 0777) != 0)
         return file_error(error, "make the folder", folder);
-    if (resumed && !cut_back(s->log, group, error))
+    if (resumed && !cut_back(s->log, group, flow_item_string(item, FLOW_F_HISTORY), error))
         return FALSE;
     if (!(s->file = g_fopen(s->log, resumed ? "ae" : "we")))
         return file_error(error, "write", s->log);
     return TRUE;
 }
 
-static void put(GString *line, const char *name, const float *value)
+static gboolean write_line(Monitor *s, const FlowItem *item, GError **error)
 {
-    if (!value)
-        return;
-    if (isfinite(*value))
-        g_string_append_printf(line, ", \"%s\": %.9g", name, (double)*value);
-    else
-        g_string_append_printf(line, ", \"%s\": null", name);
-}
-
-static gboolean write_line(Monitor *s, const FlowItem *item, gint32 flags, GError **error)
-{
-    const gint64 *at = flow_item_i64(item, FLOW_F_STEP), *samples = flow_item_i64(item, FLOW_F_SAMPLES);
-    g_autoptr(GString) line = g_string_new(NULL);
-    g_string_printf(line,
-                    "{\"step\": %" G_GINT64_FORMAT ", \"group\": %" G_GINT64_FORMAT
-                    ", \"epoch\": %" G_GINT64_FORMAT,
-                    at[0], at[2], at[3]);
-    put(line, "loss", flow_item_f32(item, FLOW_F_LOSS));
-    put(line, "lr", flow_item_f32(item, FLOW_F_LR));
-    put(line, "grad_norm", flow_item_f32(item, FLOW_F_GRAD_NORM));
-    put(line, "scale", flow_item_f32(item, FLOW_F_SCALE));
-    put(line, "validation", flow_item_f32(item, FLOW_F_VALIDATION));
-    if (samples)
-        g_string_append_printf(line, ", \"samples\": %" G_GINT64_FORMAT, *samples);
-    g_string_append(line, flags & FLOW_STEP_SKIPPED ? ", \"skipped\": true}\n" : "}\n");
-    if (fputs(line->str, s->file) < 0 || fflush(s->file) != 0)
+    g_autofree char *line = flow_step_line(item);
+    if (fprintf(s->file, "%s\n", line) < 0 || fflush(s->file) != 0)
         return file_error(error, "write", s->log);
     return TRUE;
 }
@@ -162,15 +142,14 @@ static FlowStatus monitor_process(FlowCtx *ctx, FlowItem **in, GError **error)
 {
     Monitor *s = flow_ctx_state(ctx);
     gint32 flags = flow_item_i32(in[0], FLOW_F_FLAGS)[0];
-    gint64 group = flow_item_i64(in[0], FLOW_F_STEP)[2];
-    if (!open_log(s, (flags & FLOW_STEP_RESUMED) != 0, group, error))
+    if (!open_log(s, in[0], error))
         return FLOW_ERROR;
     if (s->started_us == 0)
         reset(s);
     if (flags & (FLOW_STEP_OPENING | FLOW_STEP_LAST))
         return FLOW_OK;
     count(s, in[0]);
-    return !s->file || write_line(s, in[0], flags, error) ? FLOW_OK : FLOW_ERROR;
+    return !s->file || write_line(s, in[0], error) ? FLOW_OK : FLOW_ERROR;
 }
 
 static void monitor_close(FlowNode *node)

@@ -67,6 +67,8 @@ enum {
     X(GRAD_NORM, "grad_norm", NET_F32, "1", 0, "norm over all adapter gradients, unscaled, before clipping") \
     X(LR, "lr", NET_F32, "1", 0, "learning rate of the update")                                              \
     X(VALIDATION, "validation", NET_F32, "1", 0, "loss on held-back pictures")                               \
+    X(HISTORY, "history", NET_U8, "", FLOW_FIELD_STRING,                                                     \
+      "JSON lines of the latest steps, for who was behind when a resumed run was killed")                    \
     X(MODEL, "model", NET_U8, "", FLOW_FIELD_OBJECT | FLOW_FIELD_LOOP,                                       \
       "lora.model: adapters, gradients, U-Net")
 

@@ -7,7 +7,7 @@ set -euo pipefail
 . tests/sh/loop.bash
 
 # -- plain: 3 epochs of 4 groups, checkpoint every 2 updates, killed at random moments --------
-plain=(pictures:epochs=3 keep:every=2 measure:every=4 save:every=5)
+plain=(pictures:epochs=3 adam:schedule=cosine adam:warmup=3 keep:every=2 measure:every=4 save:every=5)
 graph "$dir/ref.ini" "$dir/ref" "${plain[@]}"
 start=$(now_ms)
 run "$dir/ref" "$dir/ref.ini"
