@@ -142,23 +142,26 @@ typedef struct {
     const char *source, *step, *scale, *adam, *measure, *save, *tail;
 } LoopText;
 
+/* `lines`, after `line` where they do not say something else for its key. Returns new. */
+static inline char *loop_lines(const char *lines, const char *line)
+{
+    g_autofree char *key = g_strndup(line, strcspn(line, " "));
+    return g_strconcat(lines && strstr(lines, key) ? "" : line, "\n", lines, NULL);
+}
+
 static inline char *loop_text(const LoopText *t)
 {
-#define LOOP_LINES(x) ((x) ? (x) : "")
-    return g_strdup_printf(
-        "[graph]\nname = loop\nseed = 3\n"
-        "[source]\nstage = t_batches\n%s\n"
-        "[step]\nstage = lora_step\nin.batch = source\nin.params = save\nlatents = given\n"
-        "base = tests/fixtures/tiny-sd\nrank = 4\nalpha = 2\n%s\n%s\n"
-        "[scale]\nstage = scaler\nin = step\n%s\n"
-        "[adam]\nstage = adamw\nin = scale\nlr = 1e-3\n%s\n"
-        "[measure]\nstage = validate\nin = adam\nof = step\n%s\n"
-        "[save]\nstage = save_lora\nin = measure\npath = %s/out.safetensors\ndtype = f32\n%s\n"
-        "[watch]\nstage = monitor\nin = save\nlog = %s/log.jsonl\n%s",
-        LOOP_LINES(t->source), t->step && strstr(t->step, "compute") ? "" : "compute = f32",
-        LOOP_LINES(t->step), LOOP_LINES(t->scale), LOOP_LINES(t->adam), LOOP_LINES(t->measure), loop_dir,
-        LOOP_LINES(t->save), loop_dir, LOOP_LINES(t->tail));
-#undef LOOP_LINES
+    g_autofree char *compute = loop_lines(t->step, "compute = f32"), *step = loop_lines(compute, "alpha = 2");
+    g_autofree char *adam = loop_lines(t->adam, "lr = 1e-3"), *save = loop_lines(t->save, "dtype = f32");
+    return g_strdup_printf("[graph]\nname = loop\nseed = 3\n[source]\nstage = t_batches\n%s\n"
+                           "[step]\nstage = lora_step\nin.batch = source\nin.params = save\nlatents = given\n"
+                           "base = tests/fixtures/tiny-sd\nrank = 4\n%s\n"
+                           "[scale]\nstage = scaler\nin = step\n%s\n[adam]\nstage = adamw\nin = scale\n%s\n"
+                           "[measure]\nstage = validate\nin = adam\nof = step\n%s\n"
+                           "[save]\nstage = save_lora\nin = measure\npath = %s/out.safetensors\n%s\n"
+                           "[watch]\nstage = monitor\nin = save\nlog = %s/log.jsonl\n%s",
+                           t->source ? t->source : "", step, t->scale ? t->scale : "", adam,
+                           t->measure ? t->measure : "", loop_dir, save, loop_dir, t->tail ? t->tail : "");
 }
 
 static inline FlowGraph *loop_load(const char *text, char **said)
