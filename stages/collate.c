@@ -45,8 +45,7 @@ static const FlowParam params[] = {
     FLOW_END,
 };
 
-#define OPTIONAL                                                                                             \
-    "latent? noise? pooled? time_ids? source_size? geometry? precision? complexity? sample? role?"
+#define OPTIONAL "noise? pooled? time_ids? source_size? geometry? precision? complexity? sample? role?"
 
 #define PASSED "noise? pooled? precision? complexity? role?"
 

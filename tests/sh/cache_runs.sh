@@ -58,3 +58,15 @@ for name in inside inside_again; do
     same $name edited
 done
 says inside_again "cache: 8 of 8 found"
+
+# memory does not grow with the epochs: 400 need what 5 need, within 2 % and what threads happen to touch
+sed '/^; -- from latents to training/,$d' "$tmp/graph.ini" >"$tmp/data.ini"
+printf '[end]\nstage = null\nin = store\n' >>"$tmp/data.ini"
+for epochs in 5 400; do
+    "$LORAFLOW" run "$tmp/data.ini" --var base="$(realpath "$source")/demo/base" --set pictures.path="$tmp/pictures" \
+        --set pictures.epochs=$epochs --set lookup.disk="$tmp/cache" --json >"$tmp/epochs$epochs.json" 2>"$tmp/epochs.err" ||
+        fail "$epochs epochs ended with $?"
+done
+rss() { perl -MJSON::PP -0777 -e 'print decode_json(<STDIN>)->{peak_rss}' <"$tmp/epochs$1.json"; }
+[ "$(count epochs400 end in)" = 2400 ] || fail "400 epochs of 6 pictures are $(count epochs400 end in) samples"
+[ "$(rss 400)" -lt $(($(rss 5) * 102 / 100 + 2000000)) ] || fail "memory grew from $(rss 5) to $(rss 400) bytes"

@@ -1,31 +1,25 @@
 /* Looks up encoded samples. What is found goes into the item, and the nodes up to the store pass it by.
  *
- * A key is content and recipe: for each stored field, how it is made (stages, versions, parameters, hash of
- * the weights; asked from the host) and the values, known here, of the fields that it depends on: identity of
- * the file, geometry, caption. So an edited caption misses its text and hits its picture, and the two sizes
- * of a picture are two entries.
+ * A key is content and recipe (keys.c): an edited caption misses its text and hits its picture, and the two
+ * sizes of a picture are two entries.
  *
  * A key that is being made is promised (core/cache/flight.h), never waited for. The store finds the keys of
  * an item in the field "cache_keys", because some of what they were made of may be gone by then.
  *
  * With `policy = foresight` the items that wait in the input ring tell what will be needed: a ring as deep
  * as an epoch shows a whole epoch. */
-#include "core/cache/cache.h"
 #include "core/flow/plan.h"
 #include "core/model/model.h"
+#include "stages/fp16_cache/keys.h"
 #include <string.h>
 
 enum { VERIFY_STAT, VERIFY_HASH };
+enum { HALF, FULL };
 enum {
     REPORT_EVERY = 64,  /* items between two updates of the counters */
     READ_AHEAD = 32,    /* items whose entries are asked from the disk in advance */
     PEEK_MOST = 1 << 17 /* items of the ring that are looked at */
 };
-
-typedef struct {
-    gint64 id[5]; /* first: the hash table's key */
-    CacheKey content;
-} FileHash;
 
 typedef struct {
     char *ram, *disk, *admit;
@@ -35,8 +29,7 @@ typedef struct {
     FlowField keys_field;
 
     /* of the one worker */
-    CacheHasher *hasher;
-    GHashTable *hashes; /* FileHash, for verify = hash */
+    Keys *keys;
     guint64 asked, found;
     gboolean announced;
     FlowItem **peeked; /* items of the ring, borrowed */
@@ -105,7 +98,7 @@ static gboolean fp16_cache_open(FlowNode *node, GError **error)
         .policy = (CachePolicy)s->policy,
         .admit = s->admit,
         .disk = s->disk && *s->disk ? s->disk : NULL,
-        .full = s->precision == 1,
+        .full = s->precision == FULL,
     };
     s->keys_field = (FlowField)flow_field_find("cache_keys");
     if (!cache_parse_size(s->ram, &options.ram, error))
@@ -126,24 +119,12 @@ static gpointer fp16_cache_share(FlowNode *node, const char *type)
     return strcmp(type, "cache") == 0 ? s->cache : NULL;
 }
 
-static guint file_hash_ghash(gconstpointer id)
-{
-    const gint64 *v = id;
-    return (guint)(v[1] ^ v[4]);
-}
-
-static gboolean file_hash_gequal(gconstpointer a, gconstpointer b)
-{
-    return memcmp(a, b, sizeof(gint64[5])) == 0;
-}
-
 static gboolean fp16_cache_worker_start(FlowCtx *ctx, GError **error)
 {
     Fp16Cache *s = flow_ctx_state(ctx);
     flow_node_count(flow_ctx_node(ctx), "hits", 0); /* shown also when there are none */
     flow_node_count(flow_ctx_node(ctx), "misses", 0);
-    s->hasher = cache_hasher_new();
-    s->hashes = g_hash_table_new_full(file_hash_ghash, file_hash_gequal, NULL, g_free);
+    s->keys = keys_new(s->verify == VERIFY_HASH, s->precision == FULL);
     s->peek_room = 64;
     s->peeked = g_new(FlowItem *, s->peek_room);
     return cache_start(s->cache, error);
@@ -152,81 +133,9 @@ static gboolean fp16_cache_worker_start(FlowCtx *ctx, GError **error)
 static void fp16_cache_worker_stop(FlowCtx *ctx)
 {
     Fp16Cache *s = flow_ctx_state(ctx);
-    g_clear_pointer(&s->hasher, cache_hasher_free);
-    g_clear_pointer(&s->hashes, g_hash_table_unref);
+    g_clear_pointer(&s->keys, keys_free);
     g_clear_pointer(&s->peeked, g_free);
     cache_report(s->cache, flow_ctx_node(ctx));
-}
-
-/* -- keys ------------------------------------------------------------------------- */
-
-/* The hash of a picture's bytes, read once for each state of its file. */
-static const CacheKey *content_key(Fp16Cache *s, const FlowItem *item, const FlowValue *id, GError **error)
-{
-    FileHash *known = g_hash_table_lookup(s->hashes, id->data);
-    if (known)
-        return &known->content;
-    const char *path = flow_item_string(item, FLOW_F_PATH);
-    CacheKey key;
-    if (!path) {
-        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_ITEM,
-                    "verify = hash needs the field 'path', which this item does not have");
-        return NULL;
-    }
-    if (!cache_hash_file(path, &key, error))
-        return NULL;
-    known = g_new(FileHash, 1);
-    memcpy(known->id, id->data, sizeof known->id);
-    known->content = key;
-    g_hash_table_insert(s->hashes, known->id, known);
-    return &known->content;
-}
-
-static gboolean add_value(Fp16Cache *s, const FlowItem *item, FlowField field, GError **error)
-{
-    const FlowValue *v = flow_item_get(item, field);
-    const char *name = flow_field_info(field)->name;
-    cache_hasher_add(s->hasher, name, strlen(name));
-    if (!v) { /* a key of its own: absent is not the same as empty */
-        cache_hasher_add(s->hasher, "absent", 6);
-        return TRUE;
-    }
-    if (field == FLOW_F_FILE_ID && s->verify == VERIFY_HASH && v->nbytes == sizeof(gint64[5])) {
-        const CacheKey *content = content_key(s, item, v, error);
-        if (content)
-            cache_hasher_add(s->hasher, content, sizeof *content);
-        return content != NULL;
-    }
-    guint32 type = v->type;
-    cache_hasher_add(s->hasher, &type, sizeof type);
-    cache_hasher_add(s->hasher, v->shape, v->ndim * sizeof *v->shape);
-    cache_hasher_add(s->hasher, v->data, v->nbytes);
-    return TRUE;
-}
-
-static gboolean field_key(Fp16Cache *s, const FlowItem *item, const CacheField *stored, CacheKey *key,
-                          GError **error)
-{
-    const char *name = flow_field_info(stored->field)->name;
-    cache_hasher_reset(s->hasher);
-    cache_hasher_add(s->hasher, name, strlen(name));
-    cache_hasher_add(s->hasher, stored->recipe, sizeof stored->recipe);
-    cache_hasher_add(s->hasher, s->precision ? "full" : "half", 4);
-    for (guint f = 0; f < FLOW_FIELD_MAX; f++)
-        if ((stored->by_value & FLOW_FIELD_BIT(f)) && !add_value(s, item, (FlowField)f, error))
-            return FALSE;
-    *key = cache_hasher_key(s->hasher);
-    return TRUE;
-}
-
-static gboolean item_keys(Fp16Cache *s, const FlowItem *item, CacheKey *keys, GError **error)
-{
-    guint n;
-    const CacheField *fields = cache_fields(s->cache, &n);
-    for (guint i = 0; i < n; i++)
-        if (!field_key(s, item, &fields[i], &keys[i], error))
-            return FALSE;
-    return TRUE;
 }
 
 /* -- looking ahead ------------------------------------------------------------------ */
@@ -247,7 +156,7 @@ static void look_ahead(FlowCtx *ctx, Fp16Cache *s)
         if (item->seq < s->known)
             continue;
         /* a picture that cannot be hashed is reported when its turn comes */
-        if (!item_keys(s, item, keys, NULL) || !cache_expect(s->cache, keys, nfields))
+        if (!keys_of_item(s->keys, s->cache, item, keys, NULL) || !cache_expect(s->cache, keys, nfields))
             break;
         s->known = item->seq + 1;
         if (i < READ_AHEAD)
@@ -298,7 +207,7 @@ static FlowStatus fp16_cache_process(FlowCtx *ctx, FlowItem **in, GError **error
     CacheKey keys[CACHE_FIELDS];
     guint n;
     cache_fields(s->cache, &n);
-    if (!item_keys(s, in[0], keys, error))
+    if (!keys_of_item(s->keys, s->cache, in[0], keys, error))
         return FLOW_SKIP;
     if (cache_looks_ahead(s->cache)) {
         if (in[0]->seq < s->known)
@@ -358,7 +267,7 @@ static gsize set_bytes(FlowNode *node, const Fp16Cache *s, const FlowPlan *plan,
                        GError **error)
 {
     enum { FIELDS = 4 };
-    gsize total = 0, element = s->precision ? 4 : 2;
+    gsize total = 0, element = s->precision == FULL ? 4 : 2;
     Model *model = encoders_model(node, error);
     *largest = 0;
     if (!model)

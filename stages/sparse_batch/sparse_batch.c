@@ -1,20 +1,13 @@
 /* Batches around a complex sample.
  *
- * An epoch's references are collected (they are small: no picture is decoded yet) and put in a new order:
- * each batch starts with the most complex sample that is left, at full size and precision, its anchor; then,
- * until it is full, the pair of sample and configuration with the largest gain among `window` candidates:
+ * An epoch's references are collected (they are small: no picture is decoded yet) and put into a new order
+ * (assemble.c): each batch starts with the most complex sample that is left, and the others are chosen for
+ * what they add to it. Simple samples may go smaller and in half precision: `low_scale` a side, open to those
+ * below `min_complexity`.
  *
- *      gain = novelty x fidelity / cost^(1/4)
- *
- *   novelty   smallest distance to the members of the batch, over entropy, text length, log aspect and mean
- *             colour, each standardised over the epoch
- *   fidelity  1 in full, 1 - complexity when smaller
- *   cost      pixels relative to full
- *
- * Smaller means `low_scale` a side and half precision; it is open to samples below `min_complexity`. Every
- * sample is used once an epoch, times its repeats: taking the most complex of all for every batch would put
- * one picture into all of them. Epochs differ by a keyed jitter of the complexity and by the order in which
- * candidates come up. A choice costs O(window), an epoch of 100 000 references seconds.
+ * Every sample is used once an epoch, times its repeats: taking the most complex of all for every batch would
+ * put one picture into all of them. Epochs differ by a keyed jitter of the complexity and by the order in
+ * which candidates come up.
  *
  * While caches are filled, every configuration that may be asked for goes out once.
  *
@@ -23,33 +16,18 @@
 #include "core/flow/plan.h"
 #include "core/flow/stage.h"
 #include "core/image/geometry.h"
+#include "stages/sparse_batch/assemble.h"
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { FEATURES = 6, FULL = 0, HALF = 2 /* numbers of the field "precision" */ };
+enum { FULL = 0, HALF = 2 /* numbers of the field "precision" */ };
 enum { REFERENCE_BYTES = 2048 /* an item with its small fields */ };
-
-typedef struct {
-    FlowItem *item;
-    double anchor;           /* complexity with jitter */
-    double complexity, cost; /* cost: of the smaller configuration; 1 = there is none */
-    guint place;             /* in the order of candidates: ties go by it */
-    gboolean used, low;
-    double feature[FEATURES];
-} Member;
-
-typedef struct {
-    guint member; /* index */
-    guint seen;   /* members of the batch that novelty knows */
-    double novelty;
-} Candidate;
 
 typedef struct {
     gint64 batch, window, step;
     double min_complexity, low_scale, jitter;
 
-    gint64 side;      /* step in use, px */
+    gint64 side; /* step in use, px */
+    AssembleRules rules;
     GPtrArray *held;  /* FlowItem *, of one epoch */
     gint64 prefilled; /* items sent before the first epoch */
 } SparseBatch;
@@ -89,6 +67,7 @@ static gboolean sparse_batch_open(FlowNode *node, GError **error G_GNUC_UNUSED)
     FlowNode *bucket = flow_node_find(node, "bucket");
     const gint64 *step = bucket ? flow_node_param(bucket, "step") : NULL;
     s->side = s->step > 0 ? s->step : step && *step > 0 ? *step : 64;
+    s->rules = (AssembleRules){(guint)s->batch, (guint)s->window, s->min_complexity};
     s->held = g_ptr_array_new_with_free_func((GDestroyNotify)flow_item_unref);
     return TRUE;
 }
@@ -142,187 +121,45 @@ static double low_cost(const SparseBatch *s, const FlowItem *item)
     return (double)low.height * low.width / ((double)g[0] * g[1]);
 }
 
-/* May this sample go smaller? */
-static gboolean may_be_low(const SparseBatch *s, double complexity, double cost)
-{
-    return complexity < s->min_complexity && cost < 1;
-}
-
 /* -- an epoch ----------------------------------------------------------------------- */
 
-static void read_member(FlowCtx *ctx, const SparseBatch *s, FlowItem *item, Member *m)
+static void read_sample(FlowCtx *ctx, const SparseBatch *s, const FlowItem *item, AssembleSample *out)
 {
     const float *score = flow_item_f32(item, FLOW_F_SCORES);
     const gint32 *size = flow_item_i32(item, FLOW_F_SOURCE_SIZE);
-    m->item = item;
-    m->complexity = *flow_item_f32(item, FLOW_F_COMPLEXITY);
-    m->anchor = m->complexity + s->jitter * (2 * flow_random_uniform(flow_ctx_key(ctx, item), 0) - 1);
-    m->cost = low_cost(s, item);
-    m->feature[0] = score[0];
-    m->feature[1] = score[1];
-    m->feature[2] = log((double)size[1] / size[0]);
-    for (int i = 0; i < 3; i++)
-        m->feature[3 + i] = score[2 + i];
-}
-
-/* To mean 0 and deviation 1; a feature that is the same for all says nothing and becomes 0. */
-static void standardise(Member *members, guint n)
-{
-    for (int f = 0; f < FEATURES; f++) {
-        double mean = 0, square = 0;
-        for (guint i = 0; i < n; i++)
-            mean += members[i].feature[f] / n;
-        for (guint i = 0; i < n; i++)
-            square += (members[i].feature[f] - mean) * (members[i].feature[f] - mean) / n;
-        double scale = square > 1e-12 ? 1 / sqrt(square) : 0;
-        for (guint i = 0; i < n; i++)
-            members[i].feature[f] = (members[i].feature[f] - mean) * scale;
-    }
-}
-
-static int by_anchor(gconstpointer a, gconstpointer b)
-{
-    const Member *m = *(Member *const *)a, *n = *(Member *const *)b;
-    if (m->anchor != n->anchor)
-        return m->anchor > n->anchor ? -1 : 1;
-    return m->place < n->place ? -1 : 1;
-}
-
-static double distance(const Member *a, const Member *b)
-{
-    double sum = 0;
-    for (int f = 0; f < FEATURES; f++)
-        sum += (a->feature[f] - b->feature[f]) * (a->feature[f] - b->feature[f]);
-    return sqrt(sum);
-}
-
-typedef struct {
-    Member *members;
-    guint n;
-    gint64 *shuffled; /* order in which candidates come up */
-    guint next;       /* place in it */
-    Member **anchors; /* most complex first */
-    Candidate *window;
-    guint in_window;
-    Member **batch;
-    guint in_batch;
-} Epoch;
-
-static void epoch_open(FlowCtx *ctx, const SparseBatch *s, Epoch *e)
-{
-    FlowNode *node = flow_ctx_node(ctx);
-    guint n = s->held->len;
-    FlowItem *first = g_ptr_array_index(s->held, 0);
-    const gint64 v[] = {first->cursor.epoch, -1};
-    *e = (Epoch){
-        .members = g_new0(Member, n),
-        .n = n,
-        .shuffled = g_new(gint64, n),
-        .anchors = g_new(Member *, n),
-        .window = g_new(Candidate, MIN((guint64)s->window, n)),
-        .batch = g_new(Member *, MIN((guint64)s->batch, n)),
+    double u = flow_random_uniform(flow_ctx_key(ctx, item), 0);
+    *out = (AssembleSample){
+        .complexity = *flow_item_f32(item, FLOW_F_COMPLEXITY),
+        .cost = low_cost(s, item),
+        .feature = {score[0], score[1], log((double)size[1] / size[0]), score[2], score[3], score[4]},
     };
-    for (guint i = 0; i < n; i++)
-        read_member(ctx, s, g_ptr_array_index(s->held, i), &e->members[i]);
-    standardise(e->members, n);
-    flow_random_shuffle(flow_random_key(flow_node_seed(node), flow_node_name(node), v, 2), e->shuffled, n);
-    for (guint i = 0; i < n; i++)
-        e->members[e->shuffled[i]].place = i;
-    for (guint i = 0; i < n; i++)
-        e->anchors[i] = &e->members[i];
-    qsort(e->anchors, n, sizeof *e->anchors, by_anchor);
-}
-
-static void epoch_close(Epoch *e)
-{
-    g_free(e->members);
-    g_free(e->shuffled);
-    g_free(e->anchors);
-    g_free(e->window);
-    g_free(e->batch);
-}
-
-static void join_batch(Epoch *e, Member *m, gboolean low)
-{
-    m->used = TRUE;
-    m->low = low;
-    e->batch[e->in_batch++] = m;
-}
-
-/* Drops what has been used since and takes in the next candidates. */
-static void refill(Epoch *e, guint window)
-{
-    guint kept = 0;
-    for (guint i = 0; i < e->in_window; i++)
-        if (!e->members[e->window[i].member].used)
-            e->window[kept++] = e->window[i];
-    for (; kept < window && e->next < e->n; e->next++) {
-        guint index = (guint)e->shuffled[e->next];
-        if (!e->members[index].used)
-            e->window[kept++] = (Candidate){index, 0, INFINITY};
-    }
-    e->in_window = kept;
-}
-
-/* The pair of candidate and configuration with the largest gain joins. */
-static void choose(const SparseBatch *s, Epoch *e)
-{
-    double best = -1;
-    Member *chosen = NULL;
-    gboolean low = FALSE;
-    for (guint i = 0; i < e->in_window; i++) {
-        Candidate *c = &e->window[i];
-        Member *m = &e->members[c->member];
-        for (; c->seen < e->in_batch; c->seen++)
-            c->novelty = MIN(c->novelty, distance(m, e->batch[c->seen]));
-        if (c->novelty > best)
-            best = c->novelty, chosen = m, low = FALSE;
-        if (!may_be_low(s, m->complexity, m->cost))
-            continue;
-        double gain = c->novelty * (1 - m->complexity) / pow(m->cost, 0.25);
-        if (gain > best)
-            best = gain, chosen = m, low = TRUE;
-    }
-    join_batch(e, chosen, low);
-}
-
-static void assemble(const SparseBatch *s, Epoch *e, Member *anchor)
-{
-    e->in_batch = 0;
-    join_batch(e, anchor, FALSE);
-    for (guint i = 0; i < e->in_window; i++) {
-        e->window[i].seen = 0;
-        e->window[i].novelty = INFINITY;
-    }
-    while (e->in_batch < s->batch) {
-        refill(e, (guint)MIN((guint64)s->window, e->n));
-        if (e->in_window == 0)
-            break;
-        choose(s, e);
-    }
+    out->anchor = out->complexity + s->jitter * (2 * u - 1);
 }
 
 /* Sends what is held, in batches. */
 static FlowStatus send_epoch(FlowCtx *ctx, SparseBatch *s)
 {
-    Epoch e;
+    guint n = s->held->len, lows = 0;
+    FlowNode *node = flow_ctx_node(ctx);
     FlowStatus status = FLOW_OK;
-    gint64 position = 0, lows = 0;
-    if (s->held->len == 0)
+    if (n == 0)
         return FLOW_OK;
-    epoch_open(ctx, s, &e);
-    for (guint i = 0; i < e.n && status == FLOW_OK; i++) {
-        if (e.anchors[i]->used)
-            continue;
-        assemble(s, &e, e.anchors[i]);
-        for (guint j = 0; j < e.in_batch && status == FLOW_OK; j++) {
-            lows += e.batch[j]->low;
-            status = send(ctx, s, flow_item_ref(e.batch[j]->item), position++, e.batch[j]->low);
-        }
+    g_autofree AssembleSample *samples = g_new(AssembleSample, n);
+    g_autofree gint64 *shuffled = g_new(gint64, n);
+    g_autofree guint *order = g_new(guint, n);
+    const FlowItem *first = g_ptr_array_index(s->held, 0);
+    const gint64 v[] = {first->cursor.epoch, -1};
+    for (guint i = 0; i < n; i++)
+        read_sample(ctx, s, g_ptr_array_index(s->held, i), &samples[i]);
+    flow_random_shuffle(flow_random_key(flow_node_seed(node), flow_node_name(node), v, 2), shuffled, n);
+    assemble_epoch(&s->rules, samples, n, shuffled, order);
+    for (guint i = 0; i < n && status == FLOW_OK; i++) {
+        gboolean low = samples[order[i]].low;
+        lows += low;
+        status = send(ctx, s, flow_item_ref(g_ptr_array_index(s->held, order[i])), i, low);
     }
-    epoch_close(&e);
     g_ptr_array_set_size(s->held, 0);
-    flow_node_count(flow_ctx_node(ctx), "smaller", (double)lows);
+    flow_node_count(node, "smaller", lows);
     return status;
 }
 
@@ -353,8 +190,8 @@ static gboolean valid(const FlowItem *item, GError **error)
 static FlowStatus prefill(FlowCtx *ctx, SparseBatch *s, FlowItem *item)
 {
     const gint32 *role = flow_item_i32(item, FLOW_F_ROLE);
-    gboolean low =
-        !(role && *role == 1) && may_be_low(s, *flow_item_f32(item, FLOW_F_COMPLEXITY), low_cost(s, item));
+    gboolean low = !(role && *role == 1) &&
+                   assemble_may_be_low(&s->rules, *flow_item_f32(item, FLOW_F_COMPLEXITY), low_cost(s, item));
     FlowStatus status = send(ctx, s, flow_item_ref(item), s->prefilled++, FALSE);
     return status == FLOW_OK && low ? send(ctx, s, flow_item_ref(item), s->prefilled++, TRUE) : status;
 }
