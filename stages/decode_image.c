@@ -36,9 +36,11 @@ static guint8 *allocate(gpointer data, gint32 height, gint32 width)
     return call->image->data;
 }
 
+/* One picture can take many seconds: a stop does not wait for it. */
 static gboolean cancelled(gpointer data)
 {
-    return flow_ctx_cancelled(((Call *)data)->ctx);
+    FlowCtx *ctx = ((Call *)data)->ctx;
+    return flow_ctx_cancelled(ctx) || flow_ctx_stopping(ctx);
 }
 
 /* The geometry was made for the size that was listed. */

@@ -1,8 +1,12 @@
 /* resize_crop: the picture at its target size: resized without aliasing, cropped, mirrored.
  *
- * Geometry comes from `bucket`; only what the crop shows is computed. */
+ * Geometry comes from `bucket`; only what the crop shows is computed.
+ *
+ * @link m
+ */
 #include "core/flow/plan.h"
 #include "core/image/resize.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -58,7 +62,8 @@ static FlowStatus resize_process(FlowCtx *ctx, FlowItem **in, GError **error)
 static gboolean resize_plan(FlowNode *node, FlowPlan *plan, GError **error G_GNUC_UNUSED)
 {
     gsize largest = 0;
-    gint32 side = (gint32)MIN(plan->source_pixels, 65500);
+    enum { LONG = 16 }; /* rows of pictures that are longer than this to one are rare */
+    gint32 side = (gint32)sqrt((double)plan->source_pixels * LONG);
 
     for (guint i = 0; i < plan->sizes->len; i++) {
         const FlowPlanSize *s = &g_array_index(plan->sizes, FlowPlanSize, i);

@@ -76,7 +76,8 @@ static guint8 *allocate(gpointer data, gint32 height, gint32 width)
 
 static gboolean cancelled(gpointer data)
 {
-    return flow_ctx_cancelled(((Worker *)data)->ctx);
+    FlowCtx *ctx = ((Worker *)data)->ctx;
+    return flow_ctx_cancelled(ctx) || flow_ctx_stopping(ctx);
 }
 
 /* The size at most 256 px long that the picture is looked at in. */

@@ -145,7 +145,8 @@ typedef float Four __attribute__((vector_size(16), aligned(4)));
 
 static inline guint8 to_byte(float x)
 {
-    return (guint8)(CLAMP(x, 0, 255) + 0.5f);
+    return (guint8)(MIN(MAX(x, 0.0f), 255.0f) +
+                    0.5f); /* in this order it is two instructions, not branches */
 }
 
 /* `row` starts at input column `origin` and has a float to spare behind its last. */

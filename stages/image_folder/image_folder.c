@@ -293,16 +293,23 @@ static FlowStatus emit_next(FlowCtx *ctx)
 
 /* -- the stage -------------------------------------------------------------------------------- */
 
+static gboolean has_pictures(const Folder *f, GError **error)
+{
+    g_autofree char *name = image_printable(f->path);
+
+    if (f->pictures->train->len > 0)
+        return TRUE;
+    g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM, "no JPEG or PNG pictures in %s%s", name,
+                f->pictures->bad->len ? " that can be used" : "");
+    return FALSE;
+}
+
 static FlowStatus begin(FlowCtx *ctx, GError **error)
 {
     Folder *f = flow_ctx_state(ctx);
 
-    if (f->pictures->train->len == 0) {
-        g_autofree char *name = image_printable(f->path);
-        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM, "no JPEG or PNG pictures in %s%s", name,
-                    f->pictures->bad->len ? " that can be used" : "");
+    if (!has_pictures(f, error))
         return FLOW_ERROR;
-    }
     f->first = plan_first(ctx);
     f->epoch = -1;
     f->position = 0;
@@ -343,8 +350,8 @@ static gboolean folder_plan(FlowNode *node, FlowPlan *plan, GError **error)
         plan->source_bytes = TYPICAL_BYTES;
         return TRUE;
     }
-    if (!list(node, NULL, error))
-        return FALSE;
+    if (!list(node, NULL, error) || (f->pictures->bad->len == 0 && !has_pictures(f, error)))
+        return FALSE; /* bad pictures are named when the run meets them */
     flow_plan_add_always(plan, node, FLOW_HOST, "list", pictures_plan(f->pictures, plan));
     return TRUE;
 }
