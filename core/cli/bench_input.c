@@ -92,6 +92,15 @@ static gboolean usual(const char *field)
     return g_strv_contains(fields, field);
 }
 
+/* Encoded fields stand together: who needs the context gets the latents. */
+static gboolean encoded(const FlowPort *port, const char *field)
+{
+    FlowFieldSet needs = 0;
+    flow_field_parse(port->needs, &needs, NULL);
+    return needs & FLOW_FIELD_BIT(FLOW_F_CONTEXT) &&
+           (g_str_equal(field, "latent_mean") || g_str_equal(field, "latent_logvar"));
+}
+
 /* "a b? c?" to "a, b": what is needed and what is usual. */
 static char *fields_for(const FlowPort *port)
 {
@@ -105,9 +114,14 @@ static char *fields_for(const FlowPort *port)
         gboolean optional = g_str_has_suffix(*word, "?");
         if (optional)
             (*word)[strlen(*word) - 1] = 0;
-        if (**word && (!optional || usual(*word)))
+        if (**word && (!optional || usual(*word) || encoded(port, *word)))
             g_string_append_printf(list, "%s%s", list->len ? ", " : "", *word);
     }
+    /* what passes through unread is the load */
+    static const char *const load[] = {"latent_mean", "latent_logvar", "context"};
+    for (guint i = 0; port->kind == FLOW_BATCH && i < G_N_ELEMENTS(load); i++)
+        if (!strstr(list->str, load[i]))
+            g_string_append_printf(list, "%s%s", list->len ? ", " : "", load[i]);
     return g_string_free(list, FALSE);
 }
 
@@ -246,6 +260,24 @@ static void before_store(Graph *g)
     node_set(g->stage, "cache", "lookup");
 }
 
+/* What has no default: a source reads the input, the others write to a folder that is thrown away. */
+static void required_params(Graph *g)
+{
+    const FlowStage *stage = g->c->plugin->stage;
+    gboolean source = !stage->inputs || !stage->inputs->name;
+    g_autofree char *out = g_build_filename(g->c->folder, stage->name, NULL);
+    for (const FlowParam *p = stage->params; p && p->name; p++) {
+        if (p->def)
+            continue;
+        if (p->type == FLOW_P_INT)
+            node_set_int(g->stage, p->name, g->c->items);
+        else if (p->type == FLOW_P_PATH && g_str_equal(p->name, "path") && (!source || g->c->input))
+            node_set(g->stage, "path", source ? g->c->input : out);
+    }
+    if (has_param(g->c->plugin, "resolution", 10))
+        node_set(g->stage, "resolution", "512");
+}
+
 static void chain(Graph *g)
 {
     g->stage = node_add(g, "stage", g->c->plugin->stage->name);
@@ -351,6 +383,7 @@ char *bench_graph_text(const BenchCase *c, GError **error)
         chain(&g);
         sink(&g);
     }
+    required_params(&g);
     if (c->workers > 0)
         node_set_int(g.stage, "workers", c->workers);
     for (char **param = c->params; param && *param && ok; param++)

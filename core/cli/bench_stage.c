@@ -5,11 +5,12 @@
  * items and bytes a second are of the whole small graph. */
 #include "core/cli/bench.h"
 #include "core/cli/live.h"
+#include <glib/gstdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 5, FIRST_ITEMS = 16 };
+enum { FIRST_ITEMS = 16 };
 static const double long_enough_s = 0.3;
 
 typedef struct {
@@ -117,31 +118,32 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Runs until long enough, then REPEATS times. */
-static gboolean run_case(BenchCase *c, gboolean fixed, Result *result, int *rc)
+/* Runs until long enough, then as often as asked. */
+static gboolean run_case(BenchCase *c, const BenchOptions *o, Result *result, int *rc)
 {
     Sample s = {0}, best = {0};
-    double ns[REPEATS];
-    for (;;) {
+    g_autofree double *ns = g_new(double, (gsize)o->repeats);
+    c->items = o->items > 0 ? o->items : FIRST_ITEMS;
+    while (o->items == 0) {
         if (!run_once(c, &s, rc))
             return FALSE;
         /* a source that ended early has no more to give */
-        if (fixed || s.seconds >= long_enough_s || s.items < (double)c->items)
+        if (s.seconds >= long_enough_s || s.items < (double)c->items)
             break;
         c->items *= s.seconds < long_enough_s / 8 ? 8 : 2;
     }
-    for (guint i = 0; i < REPEATS; i++) {
+    for (gint64 i = 0; i < o->repeats; i++) {
         if (!run_once(c, &s, rc))
             return FALSE;
         ns[i] = s.ns_per_item;
         if (i == 0 || s.seconds < best.seconds)
             best = s;
     }
-    qsort(ns, REPEATS, sizeof *ns, by_value);
+    qsort(ns, (gsize)o->repeats, sizeof *ns, by_value);
     *result = (Result){c->workers,
                        best.items / best.seconds,
                        best.bytes / best.seconds,
-                       {ns[0], ns[REPEATS / 2], ns[REPEATS - 1]},
+                       {ns[0], ns[o->repeats / 2], ns[o->repeats - 1]},
                        best.allocations,
                        s.peak_rss};
     return TRUE;
@@ -209,25 +211,50 @@ static gboolean parse_workers(const char *text, GArray *out)
     return TRUE;
 }
 
-int bench_stage(const char *name, char **params, const char *input, const char *workers, gint64 items,
-                gboolean json)
+/* What a stage wrote: files, folders, folders of files. */
+static void remove_all(const char *path)
+{
+    g_autoptr(GDir) folder = g_dir_open(path, 0, NULL);
+    for (const char *name; folder && (name = g_dir_read_name(folder));) {
+        g_autofree char *inner = g_build_filename(path, name, NULL);
+        if (g_file_test(inner, G_FILE_TEST_IS_DIR) && !g_file_test(inner, G_FILE_TEST_IS_SYMLINK))
+            remove_all(inner);
+        else
+            g_unlink(inner);
+    }
+    g_rmdir(path);
+}
+
+static int run_cases(BenchCase *c, const BenchOptions *o, GArray *workers, Result *results)
 {
     int rc = CLI_OK;
+    for (guint i = 0; i < workers->len; i++) {
+        c->workers = g_array_index(workers, guint, i);
+        if (!run_case(c, o, &results[i], &rc))
+            return rc;
+    }
+    return CLI_OK;
+}
+
+int bench_stage(const char *name, char **params, const BenchOptions *options)
+{
     g_autoptr(GError) error = NULL;
     g_autoptr(GArray) counts = g_array_new(FALSE, FALSE, sizeof(guint));
     const FlowPlugin *plugin = flow_plugin_find(name, &error);
     if (!plugin)
         return cli_fail(CLI_USAGE, "%s", error->message);
-    if (!parse_workers(workers, counts))
+    if (!parse_workers(options->workers, counts))
         return CLI_USAGE;
+    g_autofree char *folder = g_dir_make_tmp("loraflow-bench-XXXXXX", &error);
+    if (!folder)
+        return cli_fail(CLI_FAILED, "%s", error->message);
     g_autofree Result *results = g_new0(Result, counts->len);
-    for (guint i = 0; i < counts->len; i++) {
-        guint n = g_array_index(counts, guint, i);
-        BenchCase c = {plugin, params, input, n, items > 0 ? items : FIRST_ITEMS};
-        if (!run_case(&c, items > 0, &results[i], &rc))
-            return rc;
-    }
-    if (json)
+    BenchCase c = {.plugin = plugin, .params = params, .input = options->input, .folder = folder};
+    int rc = run_cases(&c, options, counts, results);
+    remove_all(folder);
+    if (rc != CLI_OK)
+        return rc;
+    if (options->json)
         print_json(name, results, counts->len);
     else
         print_table(results, counts->len);

@@ -1,6 +1,6 @@
 /* generate: source of made items, for benchmarks and for trying a node alone.
  *
- * A few variants of each field are made when the worker starts; an item takes references to one of them, so
+ * A few variants of each field are made when the node is opened; an item takes references to one of them, so
  * the source costs next to nothing beside what it feeds. Only what counts items (`sample`, `micro`, `step`)
  * is made anew.
  *
@@ -14,14 +14,11 @@ typedef struct {
     char **fields;
     int kind;
     gint64 items, variants, batch, width, height, size, factor, context, pooled;
-} Generate;
-
-typedef struct {
+    char *folder; /* of the files that `path` names; kept until nobody can read them any more */
     FlowFieldSet set;
-    char *folder;
-    gint64 next, nbytes;
     GPtrArray *values[FLOW_FIELD_MAX]; /* FlowValue *, one a variant */
-} Worker;
+    gint64 next, nbytes;
+} Generate;
 
 static gboolean has(char **list, const char *name)
 {
@@ -46,70 +43,62 @@ static gboolean generate_describe(FlowNode *node, GError **error)
     return TRUE;
 }
 
-static gboolean generate_open(FlowNode *node, GError **error)
-{
-    const Generate *g = flow_node_state(node);
-    if (g->size % g->factor == 0)
-        return TRUE;
-    g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
-                "size = %" G_GINT64_FORMAT " is not a multiple of factor = %" G_GINT64_FORMAT, g->size,
-                g->factor);
-    return FALSE;
-}
-
 static GenerateShape shape_of(const Generate *g)
 {
     return (GenerateShape){(FlowKind)g->kind, g->batch,  g->width,   g->height,
                            g->size,           g->factor, g->context, g->pooled};
 }
 
-static gboolean fill(FlowCtx *ctx, FlowField field, GError **error)
+static gboolean fill(FlowNode *node, FlowField field, GError **error)
 {
-    const Generate *g = flow_ctx_state(ctx);
-    Worker *w = flow_ctx_worker(ctx);
+    Generate *g = flow_node_state(node);
     const GenerateShape shape = shape_of(g);
     /* files of one variant are one picture, whichever field shows it */
     gboolean file = field == FLOW_F_PATH || field == FLOW_F_FILE_ID || field == FLOW_F_BYTES;
-    w->set |= FLOW_FIELD_BIT(field);
-    w->values[field] = g_ptr_array_new_with_free_func((GDestroyNotify)flow_value_unref);
+    g->set |= FLOW_FIELD_BIT(field);
+    g->values[field] = g_ptr_array_new_with_free_func((GDestroyNotify)flow_value_unref);
     for (gint64 i = 0; i < g->variants; i++) {
         gint64 what[2] = {file ? FLOW_F_BYTES : field, i};
-        guint64 key = flow_random_key(flow_ctx_key(ctx, NULL), "generate", what, 2);
-        FlowValue *value = generate_value(&shape, field, (guint)i, key, w->folder, error);
+        guint64 key = flow_random_key(flow_node_seed(node), flow_node_name(node), what, 2);
+        FlowValue *value = generate_value(&shape, field, (guint)i, key, g->folder, error);
         if (!value)
             return FALSE;
-        g_ptr_array_add(w->values[field], value);
+        g_ptr_array_add(g->values[field], value);
     }
     return TRUE;
 }
 
-static gboolean generate_worker_start(FlowCtx *ctx, GError **error)
+static gboolean generate_open(FlowNode *node, GError **error)
 {
-    const Generate *g = flow_ctx_state(ctx);
-    Worker *w = flow_ctx_worker(ctx);
+    Generate *g = flow_node_state(node);
+    if (g->size % g->factor != 0) {
+        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
+                    "size = %" G_GINT64_FORMAT " is not a multiple of factor = %" G_GINT64_FORMAT, g->size,
+                    g->factor);
+        return FALSE;
+    }
     if ((has(g->fields, "path") || has(g->fields, "file_id")) &&
-        !(w->folder = g_dir_make_tmp("loraflow-generate-XXXXXX", error)))
+        !(g->folder = g_dir_make_tmp("loraflow-generate-XXXXXX", error)))
         return FALSE;
     for (char **name = g->fields; *name; name++)
-        if (!w->values[flow_field_find(*name)] && !fill(ctx, (FlowField)flow_field_find(*name), error))
+        if (!g->values[flow_field_find(*name)] && !fill(node, (FlowField)flow_field_find(*name), error))
             return FALSE;
     return TRUE;
 }
 
-static void generate_worker_stop(FlowCtx *ctx)
+static void generate_close(FlowNode *node)
 {
-    Worker *w = flow_ctx_worker(ctx);
-    flow_node_count(flow_ctx_node(ctx), "bytes", (double)w->nbytes);
+    Generate *g = flow_node_state(node);
     for (guint i = 0; i < FLOW_FIELD_MAX; i++)
-        g_clear_pointer(&w->values[i], g_ptr_array_unref);
-    g_autoptr(GDir) folder = w->folder ? g_dir_open(w->folder, 0, NULL) : NULL;
+        g_clear_pointer(&g->values[i], g_ptr_array_unref);
+    g_autoptr(GDir) folder = g->folder ? g_dir_open(g->folder, 0, NULL) : NULL;
     for (const char *name; folder && (name = g_dir_read_name(folder));) {
-        g_autofree char *path = g_build_filename(w->folder, name, NULL);
+        g_autofree char *path = g_build_filename(g->folder, name, NULL);
         g_unlink(path);
     }
-    if (w->folder)
-        g_rmdir(w->folder);
-    g_clear_pointer(&w->folder, g_free);
+    if (g->folder)
+        g_rmdir(g->folder);
+    g_clear_pointer(&g->folder, g_free);
 }
 
 /* Bytes of one variant, as it is made; the texts of files are small. */
@@ -158,20 +147,25 @@ static void number(FlowItem *item, gint64 n, gint64 batch)
 
 static FlowStatus generate_process(FlowCtx *ctx, FlowItem **in G_GNUC_UNUSED, GError **error G_GNUC_UNUSED)
 {
-    const Generate *g = flow_ctx_state(ctx);
-    Worker *w = flow_ctx_worker(ctx);
-    if (g->items > 0 && w->next >= g->items)
+    Generate *g = flow_ctx_state(ctx);
+    if (g->items > 0 && g->next >= g->items)
         return FLOW_EOS;
     FlowItem *item = flow_item_new((FlowKind)g->kind);
-    item->cursor = (FlowCursor){0, w->next, g->items, 1};
+    item->cursor = (FlowCursor){0, g->next, g->items, 1};
     for (guint f = 0; f < FLOW_FIELD_MAX; f++)
-        if (w->set & FLOW_FIELD_BIT(f))
+        if (g->set & FLOW_FIELD_BIT(f))
             flow_item_set(item, (FlowField)f,
-                          flow_value_ref(g_ptr_array_index(w->values[f], (guint)(w->next % g->variants))));
-    number(item, w->next, g->batch);
-    w->next++;
-    w->nbytes += (gint64)flow_item_nbytes(item);
+                          flow_value_ref(g_ptr_array_index(g->values[f], (guint)(g->next % g->variants))));
+    number(item, g->next, g->batch);
+    g->next++;
+    g->nbytes += (gint64)flow_item_nbytes(item);
     return flow_emit(ctx, 0, item);
+}
+
+static void generate_worker_stop(FlowCtx *ctx)
+{
+    const Generate *g = flow_ctx_state(ctx);
+    flow_node_count(flow_ctx_node(ctx), "bytes", (double)g->nbytes);
 }
 
 G_STATIC_ASSERT(FLOW_SAMPLE == 0 && FLOW_BATCH == 1 && FLOW_STEP == 2); /* the choices of `kind` */
@@ -197,7 +191,7 @@ static const FlowPort outs[] = {
 
 FLOW_STAGE(.name = "generate", .summary = "Make items with plausible fields.",
            .details = "For `loraflow bench stage`, and for trying a node without pictures or models.",
-           .flags = FLOW_NEEDS_OUT, .version = 1, .state_size = sizeof(Generate),
-           .worker_size = sizeof(Worker), .params = params, .outputs = outs, .open = generate_open,
-           .worker_start = generate_worker_start, .process = generate_process,
-           .worker_stop = generate_worker_stop, .describe = generate_describe, .plan = generate_plan);
+           .flags = FLOW_STATEFUL | FLOW_NEEDS_OUT, .version = 1, .state_size = sizeof(Generate),
+           .params = params, .outputs = outs, .open = generate_open, .process = generate_process,
+           .worker_stop = generate_worker_stop, .close = generate_close, .describe = generate_describe,
+           .plan = generate_plan);

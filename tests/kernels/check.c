@@ -2,17 +2,17 @@
  *
  *   check              all rows, all sizes, alignments and patterns
  *   check --seed N     other random numbers
- *   check --bench [OP] speed of every row on one thread, beside the memory bandwidth of the same minute
+ *   check OP           those whose name contains OP
  *
  * A row passes when its outputs have a normalised mean square error within its own limit, over all sizes of
  * a pattern together, are inf and NaN where the reference is, and nothing outside them is written.
  * @label short
  * @timeout 60
  */
+#include "kernels/calls_private.h"
 #include "kernels/kernel.h"
 #include "kernels/parallel.h"
 #include "kernels/philox.h"
-#include "rows.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,26 +220,6 @@ static guint check_group(Group *g)
 
 /* -- finding -- */
 
-static const Op *op_of(const FlowKernel *row, NetType *type)
-{
-    for (guint i = 0; i < G_N_ELEMENTS(check_ops); i++) {
-        gsize n = strlen(check_ops[i].op);
-        if (strncmp(row->op, check_ops[i].op, n))
-            continue;
-        const char *rest = row->op + n;
-        if (strstr(row->op, "_to_") && !*rest)
-            *type = strstr(row->op, "bf16") ? NET_BF16 : NET_F16;
-        else if (!strcmp(rest, "_f32"))
-            *type = NET_F32;
-        else if (!strcmp(rest, "_bf16"))
-            *type = NET_BF16;
-        else
-            continue;
-        return &check_ops[i];
-    }
-    return NULL;
-}
-
 static const FlowKernel *reference_of(const char *op)
 {
     guint n;
@@ -250,61 +230,6 @@ static const FlowKernel *reference_of(const char *op)
             found = &rows[i];
         }
     return found;
-}
-
-/* -- speed -- */
-
-/* The thread's own time: other programs on the machine then cost bandwidth and cache, but not turns. */
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static double best_seconds(const Op *op, const FlowKernel *row, Call *c)
-{
-    double best = INFINITY, spent = 0;
-    while (spent < 0.15) {
-        double start = thread_seconds();
-        op->call(row->fn, &c->plan, c->in_data, c->out_data);
-        double seconds = MAX(1e-6, thread_seconds() - start);
-        best = MIN(best, seconds);
-        spent += seconds;
-    }
-    return best;
-}
-
-/* Bytes a second of y = -1.7 x: one stream in, one out, nothing to compute. */
-static double bandwidth(void)
-{
-    NetType type;
-    const FlowKernel *row = reference_of("scale_f32");
-    const Op *op = op_of(row, &type);
-    FlowKernel best = {.fn = flow_kernel_find("scale_f32")};
-    Call c;
-    call_prepare(&c, op, type, BENCH, 0, 0);
-    double seconds = best_seconds(op, &best, &c);
-    call_clear(&c);
-    return 8.0 * BENCH / seconds;
-}
-
-static void bench_row(const Op *op, const FlowKernel *row, NetType type)
-{
-    Call c;
-    call_prepare(&c, op, type, BENCH, 0, 0);
-    double bytes = 0;
-    for (guint i = 0; i < MAX_IN; i++)
-        bytes += (double)c.in[i].nbytes;
-    for (guint i = 0; i < MAX_OUT; i++)
-        bytes += (double)c.out[i].nbytes * (c.plan.out[i].start ? 2 : 1);
-    double roof = bandwidth(), seconds = best_seconds(op, row, &c);
-    if (c.plan.flops > 0)
-        printf("%-32s %-12s %8.1f GFLOP/s\n", row->op, row->variant, c.plan.flops / seconds * 1e-9);
-    else
-        printf("%-32s %-12s %8.1f GB/s %4.0f %% of %.1f GB/s\n", row->op, row->variant,
-               bytes / seconds * 1e-9, 100 * bytes / seconds / roof, roof * 1e-9);
-    call_clear(&c);
 }
 
 /* The group that `reference` heads; rows beyond the machine are named. */
@@ -332,11 +257,8 @@ int main(int argc, char **argv)
 {
     guint n, failed = 0, missing = 0, ran = 0;
     const char *only = "";
-    gboolean bench = FALSE;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--bench"))
-            bench = TRUE;
-        else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+        if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             seed = g_ascii_strtoull(argv[++i], NULL, 10);
         else
             only = argv[i];
@@ -357,9 +279,7 @@ int main(int argc, char **argv)
             failed++;
         } else if (!rows[i].needs) {
             Group g = group_of(&rows[i], &missing);
-            for (guint k = 0; bench && k < g.n; k++)
-                bench_row(g.op, g.row[k], g.type);
-            failed += bench ? 0 : check_group(&g);
+            failed += check_group(&g);
             ran += g.n;
         }
     }

@@ -1,9 +1,10 @@
-/* How the checker calls each operation of the kernel table: the tensors it reads and writes, its arguments.
- */
-#ifndef TESTS_KERNELS_ROWS_H
-#define TESTS_KERNELS_ROWS_H
+/* How each operation of the kernel table is called: the tensors it reads and writes, its arguments. For the
+ * checker (tests/kernels/check.c) and `loraflow bench kernel`. */
+#ifndef KERNELS_CALLS_PRIVATE_H
+#define KERNELS_CALLS_PRIVATE_H
 #include "kernels/rows.h"
 #include <math.h>
+#include <string.h>
 
 enum { BENCH = 1 << 22 }; /* the size that stands for a large tensor */
 
@@ -466,5 +467,26 @@ static const Op check_ops[] = {
     {"attention_dkv", plan_attention_dkv, call_attention_dkv, FALSE},
     {"attention_backward", plan_attention_backward, call_attention_backward, FALSE},
 };
+
+/* The operation of a row and its element type; NULL if it is not listed above. */
+static const Op *op_of(const FlowKernel *row, NetType *type)
+{
+    for (guint i = 0; i < G_N_ELEMENTS(check_ops); i++) {
+        gsize n = strlen(check_ops[i].op);
+        if (strncmp(row->op, check_ops[i].op, n))
+            continue;
+        const char *rest = row->op + n;
+        if (strstr(row->op, "_to_") && !*rest)
+            *type = strstr(row->op, "bf16") ? NET_BF16 : NET_F16;
+        else if (!strcmp(rest, "_f32"))
+            *type = NET_F32;
+        else if (!strcmp(rest, "_bf16"))
+            *type = NET_BF16;
+        else
+            continue;
+        return &check_ops[i];
+    }
+    return NULL;
+}
 
 #endif
