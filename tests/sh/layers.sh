@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Includes point one way: kernels know nothing of core; flow knows element types and Philox only; net uses
+# Includes point one way: kernels know nothing of core; flow knows element types, Philox, and the machine (threads,
+# instruction set: a checkpoint says where it was made); net uses
 # kernels; image and cache use flow and kernels; model uses net and flow; stages and cli use all.
 set -euo pipefail
 cd "${LORAFLOW_SOURCE:-.}"
@@ -15,13 +16,13 @@ check() { # FOLDER, pattern of what its files may include
     fi
 }
 check kernels 'kernels/'
-check core/flow 'core/flow/|kernels/(type|philox)\.h"'
+check core/flow 'core/flow/|kernels/(type|philox|kernel|parallel)\.h"'
 check core/net 'core/net/|kernels/|core/flow/random\.h"'
 check core/image 'core/image/|core/flow/|kernels/'
 check core/cache 'core/cache/|core/flow/|kernels/'
 check core/model 'core/model/|core/net/|core/flow/|kernels/'
 check stages 'core/(flow|net|model|image|cache)/|kernels/|stages/'
-for folder in stages/*/; do # a stage that is a folder includes its own headers, no other stage's
-    check "${folder%/}" "core/(flow|net|model|image|cache)/|kernels/|$folder"
+for folder in stages/*/; do # a stage that is a folder includes its own headers and shared ones, no other stage's
+    check "${folder%/}" "core/(flow|net|model|image|cache)/|kernels/|$folder|stages/[a-z_]+\.h"
 done
 exit $fail
