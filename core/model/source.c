@@ -155,7 +155,8 @@ static gboolean same_shape(const ModelTensor *t, const ModelSource *s, gint64 pa
 {
     for (guint i = 0; i < G_N_ELEMENTS(s->found->shape); i++) {
         guint k = s->transposed && i < 2 ? 1 - i : i;
-        gint64 a = k < t->ndim ? t->shape[k] : 1, b = i < s->found->ndim ? s->found->shape[i] : 1;
+        gint64 a = k < MIN(t->ndim, G_N_ELEMENTS(t->shape)) ? t->shape[k] : 1,
+               b = i < s->found->ndim ? s->found->shape[i] : 1;
         if (a * (i ? 1 : parts) != b)
             return FALSE;
     }
