@@ -31,6 +31,8 @@ typedef struct {
     gint64 number;    /* of the group, over the run */
     FlowItem **micro; /* of one micro-batch */
     guint *first;     /* for each sample: the micro-batch it is in */
+    FlowItem **held;  /* held-back samples of one shape that wait for company */
+    guint n_held;
 } Collate;
 
 enum { AUTO, ENCODED, GIVEN };
@@ -108,6 +110,7 @@ static gboolean collate_open(FlowNode *node, GError **error)
     s->group = g_new0(FlowItem *, (gsize)s->size);
     s->micro = g_new(FlowItem *, (gsize)s->batch);
     s->first = g_new(guint, (gsize)s->size);
+    s->held = g_new0(FlowItem *, (gsize)s->batch);
     return TRUE;
 }
 
@@ -116,6 +119,9 @@ static void collate_close(FlowNode *node)
     Collate *s = flow_node_state(node);
     for (guint i = 0; i < s->n; i++)
         flow_item_unref(s->group[i]);
+    for (guint i = 0; i < s->n_held; i++)
+        flow_item_unref(s->held[i]);
+    g_free(s->held);
     g_free(s->group);
     g_free(s->micro);
     g_free(s->first);
@@ -310,13 +316,31 @@ static gboolean valid(const FlowItem *item, GError **error)
            fits(item, FLOW_F_SOURCE_SIZE, 1, 2, error) && fits(item, FLOW_F_GEOMETRY, 1, 7, error);
 }
 
-static FlowStatus send_held_back(FlowCtx *ctx, FlowItem *item)
+static FlowStatus send_held_back(FlowCtx *ctx, Collate *s)
 {
-    const gint64 micro[6] = {-1, 0, 1, 1, 0, -1};
-    FlowItem *batch = make_batch(&item, 1, micro, 1);
-    batch->cursor = item->cursor;
+    const gint64 micro[6] = {-1, 0, 1, s->n_held, 0, -1};
+    if (s->n_held == 0)
+        return FLOW_OK;
+    FlowItem *batch = make_batch(s->held, s->n_held, micro, 1);
+    batch->cursor = s->held[0]->cursor;
     flow_item_set_i32(batch, FLOW_F_ROLE, (gint32[]){1}, 1);
+    for (guint i = 0; i < s->n_held; i++)
+        flow_item_unref(s->held[i]);
+    s->n_held = 0;
     return flow_emit(ctx, 0, batch);
+}
+
+/* Held-back samples go in batches of one shape, in the order they come: measuring one at a time would cost
+ * the machine most of its speed. */
+static FlowStatus hold_back(FlowCtx *ctx, Collate *s, FlowItem **slot)
+{
+    FlowStatus status = FLOW_OK;
+    if (s->n_held > 0 && !same_shape(s->held[0], *slot))
+        status = send_held_back(ctx, s);
+    s->held[s->n_held++] = flow_take(slot);
+    if (status == FLOW_OK && s->n_held == s->batch)
+        status = send_held_back(ctx, s);
+    return status;
 }
 
 static FlowStatus collate_process(FlowCtx *ctx, FlowItem **in, GError **error)
@@ -327,7 +351,10 @@ static FlowStatus collate_process(FlowCtx *ctx, FlowItem **in, GError **error)
     if (!valid(in[0], error))
         return FLOW_SKIP;
     if (role && *role == 1)
-        return send_held_back(ctx, in[0]);
+        return hold_back(ctx, s, &in[0]);
+    FlowStatus status = send_held_back(ctx, s);
+    if (status != FLOW_OK)
+        return status;
     if (s->drop_last && cursor.size > 0 && groups_in_epoch(s, &cursor) == 0) {
         g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
                     "an epoch of %" G_GINT64_FORMAT " samples is below batch x accumulate = %" G_GINT64_FORMAT
@@ -335,7 +362,6 @@ static FlowStatus collate_process(FlowCtx *ctx, FlowItem **in, GError **error)
                     cursor.size, s->size, cursor.size);
         return FLOW_ERROR;
     }
-    FlowStatus status = FLOW_OK;
     if (s->n > 0 && (s->n == s->size || group_number(s, &cursor) != s->number))
         status = send_group(ctx, s);
     if (status != FLOW_OK || left_out(s, &cursor))
@@ -347,13 +373,17 @@ static FlowStatus collate_process(FlowCtx *ctx, FlowItem **in, GError **error)
 
 static FlowStatus collate_mark(FlowCtx *ctx, FlowMark mark G_GNUC_UNUSED, GError **error G_GNUC_UNUSED)
 {
-    return send_group(ctx, flow_ctx_state(ctx));
+    Collate *s = flow_ctx_state(ctx);
+    FlowStatus status = send_held_back(ctx, s);
+    return status == FLOW_OK ? send_group(ctx, s) : status;
 }
 
 /* A group that a stop has cut is worth nothing: it is whole or not at all. */
 static FlowStatus collate_flush(FlowCtx *ctx, GError **error G_GNUC_UNUSED)
 {
-    return flow_ctx_stopping(ctx) ? FLOW_OK : send_group(ctx, flow_ctx_state(ctx));
+    if (flow_ctx_stopping(ctx))
+        return FLOW_OK;
+    return collate_mark(ctx, FLOW_MARK_EPOCH, error);
 }
 
 static gint64 collate_hold(FlowNode *node)

@@ -12,7 +12,6 @@
 #include "kernels/optimizer.h"
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct {
     char *path;
@@ -88,15 +87,6 @@ static void put(GHashTable *table, const char *key, char *value)
         g_hash_table_insert(table, g_strdup(key), value);
 }
 
-/* The date is the build's where SOURCE_DATE_EPOCH is set: equal runs give equal files then. */
-static char *date(void)
-{
-    const char *fixed = g_getenv("SOURCE_DATE_EPOCH");
-    gint64 now = fixed ? g_ascii_strtoll(fixed, NULL, 10) : (gint64)time(NULL);
-    g_autoptr(GDateTime) when = g_date_time_new_from_unix_utc(now);
-    return when ? g_date_time_format(when, "%Y-%m-%dT%H:%M:%SZ") : NULL;
-}
-
 static GHashTable *metadata(FlowNode *node, const SaveLora *s, const FlowItem *item)
 {
     const gint64 *at = flow_item_i64(item, FLOW_F_STEP);
@@ -110,7 +100,6 @@ static GHashTable *metadata(FlowNode *node, const SaveLora *s, const FlowItem *i
     put(table, "ss_epoch", g_strdup_printf("%" G_GINT64_FORMAT, at[3] + 1));
     put(table, "ss_seed", g_strdup_printf("%" G_GUINT64_FORMAT, flow_node_seed(node)));
     put(table, "ss_optimizer", g_strdup("adamw"));
-    put(table, "modelspec.date", date());
     for (gsize i = 0; i < G_N_ELEMENTS(known); i++)
         put(table, known[i].key, param_text(node, known[i].stage, known[i].param));
     return table;

@@ -279,6 +279,8 @@ void flow__node_resolve(FlowNode *node, FlowMessages *messages)
             flow__unknown(messages, value->where, text, flow_nearest(value->value, names));
         } else if (other == node) {
             flow_error(messages, value->where, "[%s] %s names the node itself", node->name, param->name);
+        } else if (other->disabled && node->disabled) {
+            continue; /* a pair, such as a cache and its store, left out together */
         } else if (other->disabled) {
             flow_error(messages, value->where, "[%s] %s: [%s] is disabled", node->name, param->name,
                        other->name);
