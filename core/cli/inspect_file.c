@@ -52,6 +52,19 @@ static gboolean alpha_of(Summary *s, SafeFile *file, const SafeTensor *tensor, G
     return TRUE;
 }
 
+/* PEFT writes its configuration into the metadata instead. */
+static void alpha_of_metadata(Summary *s, SafeFile *file)
+{
+    const char *text = g_hash_table_lookup(safe_metadata(file), "lora_adapter_metadata");
+    json_t *root = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *alpha = json_object_get(root, "unet.lora_alpha");
+    if (!s->has_alpha && json_is_number(alpha)) {
+        s->has_alpha = TRUE;
+        s->alpha_min = s->alpha_max = (float)json_number_value(alpha);
+    }
+    json_decref(root);
+}
+
 static gboolean summarise(SafeFile *file, Summary *s, GError **error)
 {
     guint n;
@@ -63,7 +76,27 @@ static gboolean summarise(SafeFile *file, Summary *s, GError **error)
         if (!alpha_of(s, file, &tensors[i], error))
             return FALSE;
     }
+    alpha_of_metadata(s, file);
     return TRUE;
+}
+
+/* One line of at most 200 bytes; --json has all of it. */
+static char *shortened(const char *text)
+{
+    enum { SHOWN = 200 };
+    GString *line = g_string_new(NULL);
+    for (; *text && line->len < SHOWN; text++) {
+        gboolean blank = g_ascii_isspace(*text) || (guchar)*text < 32;
+        if (!blank)
+            g_string_append_c(line, *text);
+        else if (line->len && line->str[line->len - 1] != ' ')
+            g_string_append_c(line, ' ');
+    }
+    if (*text)
+        g_string_append(line, " ...");
+    char *valid = g_utf8_make_valid(line->str, -1);
+    g_string_free(line, TRUE);
+    return valid;
 }
 
 static char *shape_text(const SafeTensor *tensor)
@@ -149,8 +182,10 @@ static void print_file(SafeFile *file, const Summary *s)
     g_autoptr(GList) keys = sorted_keys(safe_metadata(file));
     if (keys)
         printf("\nmetadata\n");
-    for (GList *key = keys; key; key = key->next)
-        printf("  %s = %s\n", (char *)key->data, (char *)g_hash_table_lookup(safe_metadata(file), key->data));
+    for (GList *key = keys; key; key = key->next) {
+        g_autofree char *value = shortened(g_hash_table_lookup(safe_metadata(file), key->data));
+        printf("  %s = %s\n", (char *)key->data, value);
+    }
     if (n > 0)
         printf("\ntensors\n");
     CliTable *table = cli_table_new(4);

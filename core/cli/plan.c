@@ -183,28 +183,28 @@ void cli_plan_print(FlowGraph *graph, const FlowPlan *plan)
 
 /* -- the operations of the engine ------------------------------------------------------ */
 
-/* Nodes with an op graph share its text as "plan.ops" and "plan.intervals" (core/flow/plan.h). */
-static char *shared_texts(FlowGraph *graph, const char *type)
+/* What a node stated about its step; NULL with error. */
+static const char *text_of(const FlowPlan *plan, const char *name, GError **error)
 {
-    GString *all = g_string_new(NULL);
-    for (guint i = 0; i < flow_graph_nodes(graph); i++) {
-        FlowNode *node = flow_graph_node(graph, i);
-        const FlowStage *stage = flow_node_stage(node);
-        g_autofree char *text = stage->share ? stage->share(node, type) : NULL;
-        if (text)
-            g_string_append(all, text);
-    }
-    return g_string_free(all, FALSE);
+    const char *text = flow_plan_get_text(plan, name);
+    if (!text)
+        g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
+                    "no node of this graph has operations to show");
+    return text;
 }
 
-static gboolean dump(FlowGraph *graph, const char *path, GError **error)
+static gboolean dump(const FlowPlan *plan, const char *path, GError **error)
 {
-    g_autofree char *text = shared_texts(graph, "plan.intervals");
-    if (*text)
-        return g_file_set_contents_full(path, text, -1, G_FILE_SET_CONTENTS_CONSISTENT, 0666, error);
-    g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_PARAM,
-                "--dump: no node of this graph has an op graph");
-    return FALSE;
+    const char *text = text_of(plan, "intervals", error);
+    return text && g_file_set_contents_full(path, text, -1, G_FILE_SET_CONTENTS_CONSISTENT, 0666, error);
+}
+
+static gboolean print_ops(const FlowPlan *plan, GError **error)
+{
+    const char *text = text_of(plan, "ops", error);
+    if (text)
+        fputs(text, stdout);
+    return text != NULL;
 }
 
 typedef struct {
@@ -219,15 +219,13 @@ static gboolean plan_graph(FlowGraph *graph, const PlanOptions *options, GError 
     FlowPlan *plan = flow_graph_plan(graph, options->no_data, error);
     if (!plan)
         return FALSE;
-    gboolean ok = !options->dump || dump(graph, options->dump, error);
-    if (options->json) {
+    gboolean ok = !options->dump || dump(plan, options->dump, error);
+    if (ok && options->ops)
+        ok = print_ops(plan, error);
+    else if (ok && options->json)
         cli_json_print(cli_plan_json(graph, plan));
-    } else if (options->ops) {
-        g_autofree char *text = shared_texts(graph, "plan.ops");
-        fputs(text, stdout);
-    } else {
+    else if (ok)
         cli_plan_print(graph, plan);
-    }
     flow_plan_free(plan);
     return ok;
 }

@@ -89,6 +89,8 @@ gsize flow_plan_sum(const FlowPlan *plan, FlowPhase phase, FlowPlace place, Flow
 /* NULL-terminated lines, borrowed. */
 char *const *flow_plan_notes(const FlowPlan *plan);
 gboolean flow_plan_get_fact(const FlowPlan *plan, const char *name, double *value);
+/* Borrowed; NULL if no node stated it. */
+const char *flow_plan_get_text(const FlowPlan *plan, const char *name);
 
 /* -- run ------------------------------------------------------------------------ */
 

@@ -12,6 +12,7 @@ typedef struct {
     GArray *entries;
     GPtrArray *notes;  /* char *, ends with NULL */
     GHashTable *facts; /* name -> double * */
+    GHashTable *texts; /* name -> char * */
 } Plan;
 
 const char *flow_phase_name(FlowPhase phase)
@@ -50,6 +51,11 @@ void flow_plan_fact(FlowPlan *plan, const char *name, double value)
     double *copy = g_new(double, 1);
     *copy = value;
     g_hash_table_insert(((Plan *)plan)->facts, g_strdup(name), copy);
+}
+
+void flow_plan_text(FlowPlan *plan, const char *name, const char *text)
+{
+    g_hash_table_insert(((Plan *)plan)->texts, g_strdup(name), g_strdup(text));
 }
 
 void flow_plan_note(FlowPlan *plan, const char *format, ...)
@@ -106,6 +112,11 @@ gboolean flow_plan_get_fact(const FlowPlan *plan, const char *name, double *valu
     return found != NULL;
 }
 
+const char *flow_plan_get_text(const FlowPlan *plan, const char *name)
+{
+    return g_hash_table_lookup(((const Plan *)plan)->texts, name);
+}
+
 void flow_plan_free(FlowPlan *plan)
 {
     Plan *own = (Plan *)plan;
@@ -115,6 +126,7 @@ void flow_plan_free(FlowPlan *plan)
     g_array_unref(own->entries);
     g_ptr_array_unref(own->notes);
     g_hash_table_unref(own->facts);
+    g_hash_table_unref(own->texts);
     g_free(own);
 }
 
@@ -130,6 +142,7 @@ static FlowPlan *plan_new(gboolean no_data)
     own->notes = g_ptr_array_new_with_free_func(g_free);
     g_ptr_array_add(own->notes, NULL);
     own->facts = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+    own->texts = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     return &own->plan;
 }
 

@@ -45,6 +45,8 @@ void flow_plan_add(FlowPlan *plan, FlowNode *node, FlowPhase phase, FlowPlace pl
 void flow_plan_add_always(FlowPlan *plan, FlowNode *node, FlowPlace place, const char *what, gsize bytes);
 /* Facts for plan --json "step": "bound", "arena", "recompute" ... */
 void flow_plan_fact(FlowPlan *plan, const char *name, double value);
+/* Longer texts about a step: "ops" (plan --ops), "intervals" (plan --dump). The last one stated stays. */
+void flow_plan_text(FlowPlan *plan, const char *name, const char *text);
 /* A line for people under the table. */
 void flow_plan_note(FlowPlan *plan, const char *format, ...) G_GNUC_PRINTF(2, 3);
 /* Peak sums over nodes and rings. */

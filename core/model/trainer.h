@@ -90,9 +90,13 @@ gboolean trainer_loss(Trainer *trainer, const TrainerBatch *batch, gboolean (*st
                       gpointer stop_data, float *loss, GError **error);
 void trainer_clear_gradient(Trainer *trainer);
 
+/* The operations of a step, and the live intervals of its values, as text; the caller frees both. */
+typedef struct {
+    char *ops, *intervals;
+} TrainerTexts;
 /* What a step of this shape takes, from headers. `backward` FALSE: trainer_loss. */
 gboolean trainer_plan(const Trainer *trainer, gint64 n, gint64 height, gint64 width, gint64 tokens,
-                      gboolean backward, NetPlanInfo *info, GError **error);
+                      gboolean backward, NetPlanInfo *info, TrainerTexts *texts, GError **error);
 /* Bytes of masters, gradients and compute copies. */
 gsize trainer_adapter_bytes(const Trainer *trainer);
 

@@ -3,17 +3,23 @@
 #include "core/model/trainer_plan.h"
 
 /* The largest step over all sizes that flow. */
-static gboolean largest_step(const Trainer *t, const FlowPlan *plan, NetPlanInfo *most, GError **error)
+static gboolean largest_step(const Trainer *t, FlowPlan *plan, NetPlanInfo *most, GError **error)
 {
     gint64 factor = model_vae_factor(t->model), n = MAX(plan->batch, 1);
     for (guint i = 0; i < plan->sizes->len; i++) {
         const FlowPlanSize *size = &g_array_index(plan->sizes, FlowPlanSize, i);
         NetPlanInfo info;
+        TrainerTexts texts;
         if (!trainer_plan(t, n, size->height / factor, size->width / factor, TOKENIZER_LENGTH, TRUE, &info,
-                          error))
+                          &texts, error))
             return FALSE;
-        if (info.arena > most->arena)
+        if (info.arena > most->arena) {
             *most = info;
+            flow_plan_text(plan, "ops", texts.ops);
+            flow_plan_text(plan, "intervals", texts.intervals);
+        }
+        g_free(texts.ops);
+        g_free(texts.intervals);
     }
     return TRUE;
 }

@@ -257,7 +257,7 @@ void trainer_clear_gradient(Trainer *t)
 }
 
 gboolean trainer_plan(const Trainer *t, gint64 n, gint64 height, gint64 width, gint64 tokens,
-                      gboolean backward, NetPlanInfo *info, GError **error)
+                      gboolean backward, NetPlanInfo *info, TrainerTexts *texts, GError **error)
 {
     NetWeights *outline = model_outline(t->model, "unet", t->compute, error);
     if (!outline)
@@ -266,6 +266,8 @@ gboolean trainer_plan(const Trainer *t, gint64 n, gint64 height, gint64 width, g
     NetPlan *plan = build(t, outline, &shape, error);
     if (plan) {
         *info = *net_plan_info(plan);
+        texts->ops = net_plan_ops(plan);
+        texts->intervals = net_plan_intervals(plan);
         net_plan_free(plan);
     }
     net_weights_free(outline);

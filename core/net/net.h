@@ -130,7 +130,8 @@ typedef struct {
 NetPlan *net_plan_build(Net *net, GError **error);
 void net_plan_free(NetPlan *plan);
 const NetPlanInfo *net_plan_info(const NetPlan *plan);
-/* Live intervals and offsets as text: "value first last offset bytes name", one a line. */
+/* Live intervals and offsets as text: "value first last offset bytes name", one a line. Returns new. */
+char *net_plan_intervals(const NetPlan *plan);
 gboolean net_plan_dump(const NetPlan *plan, const char *path, GError **error);
 /* The operations, for `plan --ops`. Returns new. */
 char *net_plan_ops(const NetPlan *plan);

@@ -174,9 +174,9 @@ char *net_plan_value_name(const NetVal *v)
     return g_string_free(text, FALSE);
 }
 
-gboolean net_plan_dump(const NetPlan *plan, const char *path, GError **error)
+char *net_plan_intervals(const NetPlan *plan)
 {
-    g_autoptr(GString) text = g_string_new(NULL);
+    GString *text = g_string_new(NULL);
     g_string_append_printf(text, "# arena %" G_GSIZE_FORMAT " bound %" G_GSIZE_FORMAT " operations %u\n",
                            plan->info.arena, plan->info.bound, plan->info.ops);
     g_string_append(text, "# value first last offset bytes name\n");
@@ -191,7 +191,13 @@ gboolean net_plan_dump(const NetPlan *plan, const char *path, GError **error)
                                    net_op_name(((NetOp *)plan->net->ops->pdata[p->first])->kind));
         g_string_append_c(text, '\n');
     }
-    return g_file_set_contents(path, text->str, (gssize)text->len, error);
+    return g_string_free(text, FALSE);
+}
+
+gboolean net_plan_dump(const NetPlan *plan, const char *path, GError **error)
+{
+    g_autofree char *text = net_plan_intervals(plan);
+    return g_file_set_contents(path, text, -1, error);
 }
 
 char *net_plan_ops(const NetPlan *plan)
