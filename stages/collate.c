@@ -9,7 +9,7 @@
  * Samples of one shape go together, at most `batch` at a time; a portrait among squares is a micro-batch of
  * its own, never padded and never left out.
  *
- * Held-back pictures pass as batches of one, outside of all groups. */
+ * Held-back pictures pass outside of all groups, in batches of one shape. */
 #include "core/flow/plan.h"
 #include "core/flow/stage.h"
 #include <string.h>
