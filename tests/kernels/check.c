@@ -201,6 +201,7 @@ static void check_pattern(Group *g, guint pattern)
     }
 }
 
+/* H-13 */
 /* Returns the number of rows that failed. */
 static guint check_group(Group *g)
 {

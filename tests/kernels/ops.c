@@ -646,6 +646,7 @@ static void test_finite(void)
             for (guint j = 0; j < 3; j++)
                 net_convert(bad + net_type_bytes(t, places[j]), t, &values[j], NET_F32, 1);
             g_assert_cmpuint(kernel_count_nonfinite(t, bad, N, &first), ==, 3);
+            /* D-04 */
             g_assert_cmpuint(first, ==, 40003);
             g_assert_cmpuint(kernel_count_nonfinite(t, bad, 0, NULL), ==, 0);
         }
@@ -666,6 +667,7 @@ static void test_sum_squares(void)
         double sum = kernel_sum_squares(x, n);
         g_assert_cmpfloat(sum, ==, expected); /* integers: exact */
         first = first ? first : sum;
+        /* H-13 */
         g_assert_cmpfloat(sum, ==, first);
     }
 }

@@ -94,7 +94,9 @@ png "$good/animated.png" 4 1 8 2 0000ff0000ff0000ff0000ff00 acTL:000000020000000
 png "$good/gamma.png" 1 1 8 2 00808080 gAMA:000186a0
 graph "$good" stop
 run 0
+# A-09, A-10, A-23
 [ "$(came_out)" = "$(ls "$good" | wc -l)" ] || fail "$(came_out) of $(ls "$good" | wc -l) good pictures came out"
+# A-25
 says "no-iend.png: the file has no end marker"
 [ "$(grep -ac 'no-iend' "$dir/err")" = 1 ] || fail "more than one warning about one file"
 
@@ -129,6 +131,7 @@ perl -e 'print "P5\n600 600\n255\n","\x80" x 360000' | cjpeg -progressive -grays
     perl -0777 -ne '$i=rindex($_,"\xff\xda"); $s=substr($_,$i,length($_)-$i-2);
         print substr($_,0,length($_)-2), $s x 20000, "\xff\xd9"' >"$bad/scans.jpg"
 graph "$bad" skip
+# A-12, A-26
 [ -n "$sanitized" ] || ulimit -S -v 4000000 # what a header promises is never asked for
 run 0
 ulimit -S -v unlimited
@@ -136,12 +139,15 @@ ulimit -S -v unlimited
 for f in "$bad"/*; do
     says "${f##*/}"
 done
+# A-14, A-15
 says "empty.jpg is an empty file"
 says "webp.jpg is WebP, not JPEG or PNG"
 says "page.jpg is HTML, not JPEG or PNG"
+# A-11, A-12
 says "twelve-bit.jpg: Unsupported JPEG data precision 12"
 says "huge.jpg is 65500x65500 = 4290250000 pixels, more than max_pixels = 128000000"
 says "above-limit.jpg: Maximum supported image dimension is 65500"
+# A-13, A-24, A-25, A-26
 says "bomb.png is 20000x20000"
 says "scans.jpg: more than 500 scans"
 says "cut.jpg: the file is cut short"
@@ -163,6 +169,7 @@ for workers in 1 16 16 16; do
     graph "$many" skip:1
     run 0
     [ "$(came_out)" = 199 ] || fail "$(came_out) of 199 came out"
+    # A-30
     [ "$(grep -a 'cut short' "$dir/err" | grep -aoE '[0-9]+\.jpg' | sort -u)" = 117.jpg ] || fail "the wrong file is named"
 done
 unset workers
@@ -181,6 +188,7 @@ if [ -z "$sanitized" ]; then
         run 0
         peak+=("$(number peak_rss)")
     done
+    # A-29
     [ $((peak[1] - peak[0])) -lt 8000000 ] || fail "4000 bad pictures cost $((peak[1] - peak[0])) bytes more than 40"
 fi
 
@@ -198,5 +206,6 @@ start=$SECONDS
 kill -INT $pid
 rc=0
 wait $pid || rc=$?
+# A-13
 [ $((SECONDS - start)) -le 5 ] || fail "Ctrl-C waited for a long decode"
 [ "$rc" = 130 ] || { cat "$dir/err"; fail "exit $rc after Ctrl-C"; }

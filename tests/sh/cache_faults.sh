@@ -23,6 +23,7 @@ rm -rf "$tmp/killed.out"
 go killed "${disk[@]}"
 same clean killed
 go killed_again "${disk[@]}"
+# C-07
 counts killed_again lookup misses 0
 counts killed_again lookup damaged 0
 same clean killed_again
@@ -32,6 +33,7 @@ perl -e 'my ($f) = @ARGV; my $n = -s $f; open F, "+<:raw", $f or die $!;
     for (my $at = int($n / 2) + 1500; $at < $n; $at += 4096) { seek F, $at, 0; read F, my $b, 1; seek F, $at, 0; print F chr(ord($b) ^ 16) }' \
     "$cache/loraflow.mdb"
 go damaged "${disk[@]}"
+# C-07
 [ "$(count damaged lookup damaged)" -gt 0 ] || fail "no damage was noticed"
 [ "$(grep -c "is damaged" "$tmp/damaged.err")" = 1 ] || fail "not one warning about damage"
 same clean damaged
@@ -44,6 +46,7 @@ same clean mended
 for size in 10 0 30000; do
     truncate -s $size "$cache/loraflow.mdb"
     go cut "${disk[@]}"
+    # C-07
     same clean cut
 done
 
@@ -57,6 +60,7 @@ done
 for pid in "${pids[@]}"; do wait "$pid" || fail "one of four ended with $?"; done
 for i in 1 2 3 4; do
     mv "$tmp/four$i.out/line-icons.safetensors" "$tmp/four$i.safetensors"
+    # C-12
     same clean four$i
 done
 [ -z "$(find "$cache" -name '*.tmp')" ] || fail "temporary files were left"
@@ -69,6 +73,7 @@ rm -rf "$cache"
     ulimit -f 64
     train full "${disk[@]}"
 ) && fail "a LoRA without room was not an error"
+# C-08
 says full "nothing more is written there"
 [ -z "$(find "$tmp/full.out" -name '*.safetensors*')" ] || fail "a half-written LoRA was left"
 go room "${disk[@]}"
@@ -76,6 +81,7 @@ counts room lookup damaged 0
 same clean room
 
 # not usable: found at the start, with line and path
+# C-14
 train bad --set lookup.disk="$tmp/pictures/07-closed-umbrella.txt" && fail "a file was taken for a cache folder"
 says bad "[lookup] cache folder"
 says bad "is a file, not a folder"

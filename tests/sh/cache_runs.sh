@@ -15,12 +15,14 @@ counts warm latents encoded 0
 counts warm text encoded 0
 same cold warm
 go nothing --set lookup.ram=0
+# C-09
 counts nothing lookup bytes_peak 0
 same cold nothing
 go narrow "${disk[@]}" --set graph.ring=1 --set decode.workers=1 --set fit.workers=1
 same cold narrow
 go wide --set lookup.ram=20KiB --set lookup.policy=lru --set graph.ring=64 --set decode.workers=8 --set fit.workers=8
 same cold wide
+# C-09
 [ "$(count wide lookup bytes_peak)" -le 20480 ] || fail "wide: more than 20 KiB in memory"
 [ "$(count wide lookup evictions)" -gt 0 ] || fail "wide: nothing was evicted"
 
@@ -31,6 +33,7 @@ same cold bare # the cache has rounded already: half precision on the way loses 
 # one edited caption: its text is encoded again, no picture is
 echo "line icon of something else" >"$tmp/pictures/07-closed-umbrella.txt"
 go edited "${disk[@]}"
+# C-06
 counts edited latents encoded 0
 counts edited text encoded 1
 cmp -s "$tmp/cold.safetensors" "$tmp/edited.safetensors" && fail "the new caption was not used"
@@ -40,11 +43,13 @@ mv "$tmp/pictures/11-womans-clothes.jpg" "$tmp/pictures/11-womans-clothes.png"
 go renamed "${disk[@]}"
 same renamed edited
 go again "${disk[@]}"
+# C-03
 counts again lookup misses 0
 same again edited
 
 # other parameters miss, the old ones hit
 go resized "${disk[@]}" --set fit.filter=area
+# C-02
 [ "$(count resized latents encoded)" -gt 0 ] || fail "another filter was found in the cache"
 counts resized text encoded 0
 go back "${disk[@]}"
@@ -54,6 +59,7 @@ same back edited
 # a cache in the folder of the pictures is not data
 for name in inside inside_again; do
     go $name --set lookup.disk="$tmp/pictures"
+    # C-13
     counts $name pictures pictures 6
     same $name edited
 done
@@ -69,4 +75,5 @@ for epochs in 5 400; do
 done
 rss() { perl -MJSON::PP -0777 -e 'print decode_json(<STDIN>)->{peak_rss}' <"$tmp/epochs$1.json"; }
 [ "$(count epochs400 end in)" = 2400 ] || fail "400 epochs of 6 pictures are $(count epochs400 end in) samples"
+# C-10
 [ "$(rss 400)" -lt $(($(rss 5) * 102 / 100 + 2000000)) ] || fail "memory grew from $(rss 5) to $(rss 400) bytes"

@@ -42,6 +42,7 @@ says out "good.ini: ok, 2 nodes, 1 edges"
 [ ! -s "$dir/err" ] || fail "a good graph has messages"
 expect 2 "$LORAFLOW" check "$dir/good.ini" "$dir/bad.ini"
 says out "good.ini: ok"
+# F-13
 says err "bad.ini:2: error:"
 says err "did you mean 'generate'?"
 says err "bad.ini:5: error:"

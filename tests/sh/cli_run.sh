@@ -55,6 +55,7 @@ expect 2 "$LORAFLOW" run "$dir/g.ini" --stall soon
 says err "250ms"
 expect 2 "$LORAFLOW" run "$dir/g.ini" "$dir/g.ini"
 expect 2 "$LORAFLOW" run
+# F-20
 expect 1 bash -c '"$LORAFLOW" run --json "$1" --limit 1 >/dev/full' - "$dir/g.ini"
 says err "could not be written"
 
@@ -66,6 +67,7 @@ stage = generate
 stage = null
 in    = input
 INI
+# F-20
 FLOW_FAULT=emit:3 expect 1 "$LORAFLOW" run --json "$dir/fault.ini"
 json "d['status'] == 'failed' and 'input' in d['error']"
 says err "error:"
@@ -108,6 +110,7 @@ ring.b = 4
 stage = null
 in    = both
 INI
+# F-17
 expect 3 "$LORAFLOW" run --json "$dir/stall.ini"
 json "d['status'] == 'failed' and 'held' in d['error'] and 'both' in d['error']"
 expect 0 "$LORAFLOW" run --json "$dir/stall.ini" --set graph.on_stall=grow
@@ -121,6 +124,7 @@ for pair in INT:130 TERM:143 HUP:129; do
     kill -"${pair%:*}" $pid
     rc=0
     wait $pid || rc=$?
+    # F-21
     [ "$rc" = "${pair#*:}" ] || { cat "$dir/err"; fail "exit $rc after ${pair%:*}"; }
     json "d['status'] == 'stopped' and d['nodes']['end']['in'] > 0"
     says err "stopped in"
@@ -133,6 +137,7 @@ sleep 0.2
 kill -INT $pid
 rc=0
 wait $pid || rc=$?
+# F-21
 [ "$rc" = 130 ] || { cat "$dir/err"; fail "exit $rc after two interrupts"; }
 
 # plan

@@ -74,10 +74,12 @@ done
 printf one >"$names/IMG_1.TXT"
 graph "$names" 'missing = empty\n'
 run 0
+# B-11, B-12
 expect_out 13
 says "13 pictures in $names"
 graph "$names" 'missing = error\n'
 run 2
+# B-04
 says "12 of 13 pictures have no caption (.txt, .caption): -rf.jpg, 100%s%n.jpg, a;b #c.jpg, b.Jpeg, c.JPEG and 7 more"
 [ "$(grep -ac $'x\377' "$dir/err")" = 0 ] || fail "bytes that are no text in a message"
 : >"$names/"$'x\376\nbad.jpg'
@@ -99,6 +101,7 @@ ln -s ../d "$odd/d/up"
 ln -s /nonexistent "$odd/d/x.png"
 graph "$odd" 'missing = empty\n'
 run 0
+# B-08, B-09
 expect_out 1
 says "x.png: a link to nowhere"
 mkfifo "$odd/d/p.jpg"
@@ -107,6 +110,7 @@ ln -s /proc/self/mem "$odd/d/m.png"
 graph "$odd" 'missing = empty\non_error = skip:3\n'
 run 0
 expect_out 1
+# B-22
 says "p.jpg is not a regular file"
 says "z.jpg is not a regular file"
 says "m.png is an empty file"
@@ -122,10 +126,12 @@ printf 'line1\r\nline2\r\n' >"$text/4.caption"
 graph "$text"
 run 0
 says '4 pictures in'
+# B-02, B-03
 says '2 with an empty caption'
 says '"a cat", "line1 line2"'
 printf 'caf\351' >"$text/2.txt"
 run 1
+# B-05
 says "2.txt is not UTF-8: byte 3 is 0xe9"
 printf 'a\0b' >"$text/2.txt"
 run 1
@@ -141,6 +147,7 @@ for i in 1 2 3; do picture "$repeats/5_thing/$i.png"; done
 picture "$repeats/other/4.png"
 graph "$repeats" 'missing = folder\n'
 run 0
+# B-18
 expect_out 16
 says "16 uses an epoch"
 many=$dir/many
@@ -150,9 +157,11 @@ rm "$many/250.png"
 echo 'no picture' >"$many/250.png"
 graph "$many" 'missing = empty\n'
 run 1
+# B-21
 grep -a error "$dir/err" | head -1 | grep -aq '250\.png' || fail "the first error line does not name the file"
 graph "$many" 'missing = empty\non_error = skip\n'
 run 0
+# B-20
 expect_out 499
 
 # -- files that change while the run goes on ----------------------------------------------------------
@@ -171,6 +180,7 @@ rm "$moving/150.png"
 mv "$moving/170.png" "$moving/171b.png"
 png "$moving/180.png" 30 40
 wait $pid || { cat "$dir/err"; fail "the run failed"; }
+# B-13
 expect_out 196
 says "150.png cannot be opened: No such file or directory"
 says "160.png has changed since the pictures were listed"
@@ -221,6 +231,7 @@ INI
     "$LORAFLOW" run "$dir/turn$turn/g.ini" 2>"$dir/err" || { cat "$dir/err"; fail "turn $turn"; }
 done
 [ "$(find "$dir/turn1/out" -type f | wc -l)" -gt 60 ] || fail "too little was written"
+# B-23, D-16
 diff -r "$dir/turn1/out" "$dir/turn2/out" >/dev/null || fail "the order of the folder shows in the result"
 
 # -- nothing is written beside the pictures ---------------------------------------------------------------
@@ -235,6 +246,7 @@ run 0
 graph "$names" 'missing = empty\non_error = skip\n'
 run 0
 sums >"$dir/after"
+# B-14
 cmp "$dir/before" "$dir/after" || fail "the data set was changed"
 
 # -- nothing there ----------------------------------------------------------------------------------------

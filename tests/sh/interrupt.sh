@@ -31,6 +31,7 @@ interrupt() {
         exit 1
     fi
     echo "SIG$1: exit $rc after $took ms"
+    # F-21
     [ "$took" -lt $((5000 * ${slow:-1})) ]
 }
 [ -z "${LORAFLOW_SANITIZE:-}" ] || slow=8

@@ -22,6 +22,7 @@ while [ $kills -lt 50 ]; do
     fi
 done
 run "$dir/killed" "$dir/killed.ini"
+# F-21
 same "$dir/killed" "$dir/ref"
 [ -z "$(ls "$dir/killed" | grep -v -e '^lora.*safetensors$' -e '^run.ckpt' -e '^log.jsonl$')" ] || ls "$dir/killed"
 echo "$kills kills, $((rounds + 1)) runs"

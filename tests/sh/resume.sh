@@ -21,6 +21,7 @@ for i in 1 2 3; do
     kill_one "$dir/killed" "$dir/killed.ini" $((RANDOM % (whole + whole / 5))) || true
 done
 run "$dir/killed" "$dir/killed.ini"
+# D-07, D-17
 same "$dir/killed" "$dir/ref"
 cmp "$dir/killed/lora-step00000005.safetensors" "$dir/ref/lora-step00000005.safetensors"
 
@@ -44,6 +45,7 @@ run "$dir/long" "$dir/long.ini"
 run "$dir/more" "$dir/more.ini" --set adam.steps=6
 [ "$(wc -l < "$dir/more/log.jsonl")" = 6 ]
 run "$dir/more" "$dir/more.ini"
+# D-07, D-18
 grep -q 'now 12 updates long (was 6)' "$dir/said"
 same "$dir/more" "$dir/long"
 
@@ -51,6 +53,7 @@ same "$dir/more" "$dir/long"
 truncate -s -100 "$dir/more/run.ckpt"
 if [ -e "$dir/more/run.ckpt.1" ]; then
     run "$dir/more" "$dir/more.ini"
+    # E-16
     grep -qi 'warning' "$dir/said"
     same "$dir/more" "$dir/long"
 fi
@@ -61,5 +64,6 @@ if "$LORAFLOW" run "$dir/long.ini" --resume "$dir/long/run.ckpt" --set step.rank
     echo "another rank was accepted"
     exit 1
 fi
+# D-18
 grep -q 'rank' "$dir/said"
 [ "$before" = "$(sha256sum < "$dir/long/lora.safetensors")" ]

@@ -22,6 +22,7 @@ hits=$(grep -o 'hits [0-9]*' "$dir/said" | head -1 || true)
 variant warm
 grep -q 'cache: [1-9][0-9]* of' "$dir/said"
 rm -rf "$dir/cache"
+# D-16
 variant workers --set decode.workers=8 --set fit.workers=4
 variant small_rings --set graph.ring=1
 variant large_rings --set graph.ring=64

@@ -68,6 +68,7 @@ static void test_draws(void)
     for (guint i = 0; i < 120; i++)
         before[i] = *geometry(i);
     LAB_RUN(graph, lab_dir);
+    /* D-16 */
     for (guint i = 0; i < 120; i++)
         g_assert_cmpmem(&before[i], sizeof *before, geometry(i), sizeof *before);
     lab_dir_remove();
@@ -107,6 +108,7 @@ static void test_long_pictures(void)
     lab_bytes("small.png", make_png(64, 31, 8, 2, "ff0000", FALSE, NULL));
     const char *graph = SOURCE "epochs = 1\n[shape]\nstage = bucket\nin = pictures\nresolution = 512\n"
                                "on_error = %s\nupscale = %s\n" CATCH;
+    /* */
     LAB_FAIL("30000x1 pixels: aspect 3e+04:1 is outside max_aspect = 16:1", graph, lab_dir, "stop", "yes");
     LAB_RUN(graph, lab_dir, "skip", "yes");
     g_assert_cmpuint(lab_count(), ==, 5);

@@ -111,6 +111,7 @@ static void check_groups(gint64 groups_in_all)
 static void test_tail(void)
 {
     prepare(10, 3); /* 4 + 4 + 2 in every epoch */
+    /* B-16 */
     expect("batch=4", "0:0/1[0 1 2 3]1/4 1:0/1[4 5 6 7]1/4 2:0/1[8 9]1/2 | "
                       "3:0/1[0 1 2 3]1/4 4:0/1[4 5 6 7]1/4 5:0/1[8 9]1/2 | "
                       "6:0/1[0 1 2 3]1/4 7:0/1[4 5 6 7]1/4 8:0/1[8 9]1/2 | ");
@@ -125,6 +126,7 @@ static void test_tail(void)
 static void test_accumulation_tail(void)
 {
     prepare(10, 1);
+    /* H-10 */
     expect("batch=1\naccumulate=4", "0:0/4[0]1/4 0:1/4[1]1/4 0:2/4[2]1/4 0:3/4[3]1/4 1:0/4[4]1/4 1:1/4[5]1/4 "
                                     "1:2/4[6]1/4 1:3/4[7]1/4 2:0/2[8]1/2 2:1/2[9]1/2 | ");
     check_groups(3);
@@ -139,6 +141,7 @@ static void test_accumulation_tail(void)
 static void test_larger_than_epoch(void)
 {
     prepare(3, 2);
+    /* B-15 */
     expect("batch=8", "0:0/1[0 1 2]1/3 | 1:0/1[0 1 2]1/3 | ");
     check_groups(2);
     g_autofree char *text = graph_text("", "batch=8\ndrop_last=yes");
@@ -205,6 +208,7 @@ static void test_shapes(void)
     lab_gives = ENCODED;
     for (gint64 i = 0; i < 10; i++)
         encoded(i, 0, i, 10, i == 5 ? 3 : 2, 2)->cursor.epochs = 1;
+    /* B-17 */
     expect("batch=4", "0:0/1[0 1 2 3]1/4 1:0/2[4 6 7]1/4 1:1/2[5]1/4 2:0/1[8 9]1/2 ");
     expect("batch=2\naccumulate=5",
            "0:0/6[0 1]1/10 0:1/6[2 3]1/10 0:2/6[4 6]1/10 0:3/6[5]1/10 0:4/6[7 8]1/10 "
@@ -281,6 +285,7 @@ static void test_time_ids(void)
     flow_item_set_i32(g_ptr_array_index(lab_items, 0), FLOW_F_GEOMETRY,
                       (gint32[]){512, 640, 512, 768, 0, 64, 1}, 7);
     expect("", "0:0/1[0]1/1 | ");
+    /* H-09 */
     const float want[] = {600, 900, 0, 64, 512, 640};
     const FlowValue *ids = flow_item_get(g_ptr_array_index(lab_got, 0), FLOW_F_TIME_IDS);
     g_assert_cmpmem(ids->data, ids->nbytes, want, sizeof want);

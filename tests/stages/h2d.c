@@ -142,6 +142,7 @@ static void test_no_early_reuse(void)
         flow_ring_producer_done(later);
         pthread_join(other, NULL);
         flow_ring_free(later);
+        /* H-04 */
         g_assert_cmpint(slow_bad, ==, 0);
         g_assert_cmpint(slow_seen, ==, BATCHES);
         g_assert_cmpint(slow_most, <=, depth); /* the bound on what is on the device */

@@ -76,6 +76,7 @@ static void test_repeats(void)
     LAB_RUN("[pictures]\nstage = image_folder\npath = %s\nshuffle = no\nrepeats = 2\nepochs = 1\nprefill = "
             "yes\n" CATCH,
             lab_dir);
+    /* B-18 */
     LAB_STORY("p:a p:b <prefill_done> a b a b a a a a |"); /* filled once, used 8 times */
     lab_dir_remove();
 }
@@ -132,6 +133,7 @@ static void test_captions(void)
     const char *graph =
         "[pictures]\nstage = image_folder\npath = %s\nshuffle = no\nprefill = yes\nepochs = 1\n"
         "missing = %s\n" CATCH;
+    /* B-04 */
     LAB_FAIL(
         "2 of 3 pictures have no caption (.txt, .caption): 10_cat/b.png, c.png; write them, or set missing =",
         graph, lab_dir, "error");
@@ -211,6 +213,7 @@ static void test_bad_pictures(void)
         "[pictures]\nstage = image_folder\npath = %s\nepochs = 1\nshuffle = no\non_error = %s\n" CATCH;
     LAB_FAIL("1.jpg is an empty file", graph, lab_dir, "stop");
     LAB_RUN(graph, lab_dir, "skip:3");
+    /* B-20 */
     LAB_STORY("2 4 |"); /* the good ones, once each; totals know it */
     g_assert_cmpint(lab_item_at(0)->cursor.size, ==, 2);
     LAB_FAIL("5.png is HTML, not JPEG or PNG", graph, lab_dir, "skip:2");
@@ -261,6 +264,7 @@ static void test_resume(void)
     lab_picture("new", 3, 3, "ff0000", "");
     g_autofree char *gone = g_build_filename(lab_dir, "b.png", NULL);
     g_unlink(gone);
+    /* D-18 */
     expect_difference(before, "1 new (new.png); 1 gone (b.png)");
     lab_dir_remove();
 }

@@ -54,6 +54,7 @@ static void test_saved(void)
 {
     loop_clean();
     loop_run(&(LoopText){.source = "groups = 4", .save = "every = 2"}, NULL);
+    /* H-01 */
     check_moved("out-step00000002.safetensors", TRUE);
     check_moved("out-step00000004.safetensors", TRUE);
     check_moved("out.safetensors", TRUE);
@@ -171,6 +172,7 @@ static void test_saved_before_failing(void)
     g_autofree char *said = NULL;
     loop_clean();
     g_assert_cmpint(loop_run(&(LoopText){.source = "poison_at = 4"}, &said), ==, FLOW_RUN_FAILED);
+    /* D-04 */
     g_assert_nonnull(strstr(said, "step 4: the gradient is not finite"));
     check_moved("out.safetensors", TRUE); /* golden_f32 and != 0 would let a NaN pass, so: */
     g_autoptr(GBytes) file = loop_file("out.safetensors");
@@ -266,6 +268,7 @@ static void test_tiny_updates(void)
     flow_graph_run(graph, NULL, &error);
     g_assert_no_error(error);
     /* B is about 2e-9 everywhere: below the smallest f16 */
+    /* H-12 */
     g_assert_cmpfloat(flow_node_counter(flow_graph_node_named(graph, "save"), "flushed"), >=, 48 * 32 * 4);
     flow_graph_free(graph);
     check_moved("out.safetensors", FALSE);

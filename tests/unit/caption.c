@@ -27,8 +27,10 @@ static void refuse(const char *bytes, gsize n, const char *text)
 
 static void test_clean(void)
 {
+    /* B-01 */
     EXPECT("\357\273\277a cat", "a cat");
     EXPECT("a cat", "a cat");
+    /* B-02 */
     EXPECT("a cat\r\n", "a cat");
     EXPECT("a cat \n\n", "a cat");
     EXPECT("line1\nline2\n", "line1 line2");
@@ -43,6 +45,7 @@ static void test_clean(void)
 
 static void test_refused(void)
 {
+    /* B-05 */
     REFUSE("caf\351", "caption a.txt is not UTF-8: byte 3 is 0xe9");
     REFUSE("a\0b", "caption a.txt has a NUL at byte 1; it is not text");
     REFUSE("\377\376a\0", "caption a.txt is UTF-16; save it as UTF-8");
@@ -99,6 +102,7 @@ static void test_shuffle(void)
     for (guint64 key = 0; key < 50; key++) {
         g_autofree char *a = NULL, *b = NULL, *c = NULL, *again = NULL;
         check_shuffle("one, two, three, four, five", ",", 1, key, &a);
+        /* B-07 */
         check_shuffle("a|b, c|d", "|", 1, key, &b);
         check_shuffle("x;y;z", ";", 9, key, &c);
         g_assert_cmpstr(c, ==, "x;y;z");

@@ -158,6 +158,7 @@ static void test_bad_folders(Place *p, gconstpointer unused G_GNUC_UNUSED)
         g_autoptr(GError) error = NULL;
         if (!strcmp(bad[i].says, "Permission denied") && geteuid() == 0)
             continue; /* nothing is denied to root; the read-only case has a test of its own below */
+        /* C-14 */
         g_assert_false(cache_disk_check(bad[i].path, &error));
         if (!strstr(error->message, bad[i].says) || !strstr(error->message, p->folder))
             g_error("'%s' does not say '%s' and the path", error->message, bad[i].says);
@@ -191,6 +192,7 @@ static int child_denied(const Place *p)
     return cache_disk_check(p->folder, &error) || !strstr(error->message, "Permission denied");
 }
 
+/* C-14 */
 static void test_read_only(Place *p, gconstpointer unused G_GNUC_UNUSED)
 {
     if (geteuid() != 0) {
@@ -217,6 +219,7 @@ static void fill(const Place *p, guint n)
 }
 
 /* One byte within the data of values 3 and 5: those two are misses, with one message, and can be rebuilt. */
+/* C-07 */
 static void test_flipped_byte(Place *p, gconstpointer unused G_GNUC_UNUSED)
 {
     fill(p, 8);
@@ -327,6 +330,7 @@ static int child_full(const Place *p)
     return 0;
 }
 
+/* C-08 */
 static void test_full(Place *p, gconstpointer unused G_GNUC_UNUSED)
 {
     g_assert_cmpint(in_child(child_full, p), ==, 0);
@@ -360,6 +364,7 @@ static int child_fill(const Place *p)
 }
 
 /* Four processes fill one empty cache at once, past the first map. */
+/* C-12 */
 static void test_four_processes(Place *p, gconstpointer unused G_GNUC_UNUSED)
 {
     pid_t pid[4];
@@ -379,6 +384,7 @@ static void test_four_processes(Place *p, gconstpointer unused G_GNUC_UNUSED)
 }
 
 /* Killed while filling, at many moments: what is there is right, and the next process goes on. */
+/* C-07 */
 static void test_killed(Place *p, gconstpointer unused G_GNUC_UNUSED)
 {
     GRand *rand = g_rand_new_with_seed(5);

@@ -41,6 +41,7 @@ static void test_orientation(void)
     for (int big = 0; big < 2; big++) {
         for (guint16 v = 1; v <= 8; v++)
             g_assert_cmpint(orientation(big, 8, 1, 0x0112, 3, v, 26), ==, v);
+        /* */
         g_assert_cmpint(orientation(big, 8, 1, 0x0112, 3, 0, 26), ==, 1); /* phones write 0 */
         g_assert_cmpint(orientation(big, 8, 1, 0x0112, 3, 9, 26), ==, 1);
         g_assert_cmpint(orientation(big, 8, 1, 0x0112, 2, 6, 26), ==, 1); /* text */

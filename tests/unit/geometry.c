@@ -83,6 +83,7 @@ static void refuses(const ImageBuckets *b, ImageSize source, const char *text)
 static void test_refused(void)
 {
     ImageBuckets b = buckets(512, 0, 0, 64, TRUE);
+    /* */
     refuses(&b, (ImageSize){1, 30000}, "30000x1 pixels: aspect 3e+04:1 is outside max_aspect = 16:1");
     refuses(&b, (ImageSize){30000, 1}, "outside max_aspect");
     b.max_aspect = 1e9;

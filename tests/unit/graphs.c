@@ -123,6 +123,7 @@ static void test_good(gconstpointer path)
     g_assert_cmpstr(text, ==, "");
 }
 
+/* F-13 (stage, keys), F-23 (cycle, kinds, links, missing), F-24 and H-07 (keys) */
 static void test_bad(gconstpointer path)
 {
     g_autofree char *text = messages_of(path), *expected = NULL;
@@ -143,6 +144,7 @@ static void test_many(void)
     g_string_append(text, "[end]\nstage=null\nin=n9999\n[tee]\nstage=null\nin=n1\n");
     gint64 start = g_get_monotonic_time();
     g_autofree char *found = lab_check(text->str, NULL);
+    /* F-23 */
     g_assert_cmpstr(found, ==, "");
     g_assert_cmpint(g_get_monotonic_time() - start, <, 10000000);
     g_string_free(text, TRUE);

@@ -44,6 +44,7 @@ static void golden(const char *name)
     flow_messages_free(messages);
 }
 
+/* F-03 (values), F-04 and F-06 (names), F-08 (duplicate), F-09 and F-10 (sections) */
 static void test_golden(void)
 {
     g_autoptr(GDir) folder = g_dir_open(FOLDER, 0, NULL);
@@ -92,6 +93,7 @@ static const char *value(const char *section, const char *key)
 
 static void test_encodings(void)
 {
+    /* F-09 */
     g_assert_cmpstr(read_text("\xef\xbb\xbf[a]\nx = 1\n"), ==, "");
     g_assert_cmpstr(value("a", "x"), ==, "1");
     g_assert_cmpstr(read_text("[a]\r\nx = 1\r\ny = 2\r\n"), ==, "");

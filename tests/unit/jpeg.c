@@ -123,6 +123,7 @@ static void test_codings(void)
             decode(jpeg);
             g_assert_cmpint(picture.width, ==, sizes[j][0]);
             g_assert_cmpint(picture.height, ==, sizes[j][1]);
+            /* */
             expect_all(10, 200, 30, 2);
             g_assert_null(picture.warning);
         }
@@ -130,6 +131,7 @@ static void test_codings(void)
     decode(grey);
     expect_all(77, 77, 77, 1);
     g_autoptr(GByteArray) rgb = solid(16, 16, (JpegMake){.rgb = TRUE}, 255, 0, 0);
+    /* */
     decode(rgb); /* no colour transform: exact */
     expect_all(255, 0, 0, 0);
 }
@@ -146,6 +148,7 @@ static void test_ink(void)
     for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
         const int *v = cases[i].ink, *c = cases[i].rgb;
         g_autoptr(GByteArray) jpeg = ink(cases[i].kind, v[0], v[1], v[2], v[3]);
+        /* */
         decode(jpeg);
         expect_all(c[0], c[1], c[2], 2);
     }
@@ -175,6 +178,7 @@ static void test_orientation(void)
                         expect_pixel(at[k][0], at[k][1], colours[i].rgb[0], colours[i].rgb[1],
                                      colours[i].rgb[2], 8);
         }
+    /* */
     static const guint8 odd[] = {0, 9, 255};
     for (guint i = 0; i < G_N_ELEMENTS(odd); i++) {
         g_autoptr(GByteArray) jpeg = with_orientation(quad, odd[i], FALSE);
@@ -199,6 +203,7 @@ static void test_harmless(void)
     decode(jpeg);
     g_autoptr(GByteArray) want = cut(sink.pixels, sink.pixels->len);
     g_autoptr(GByteArray) body = cut(jpeg, -2);
+    /* */
     GByteArray *variants[] = {cut(jpeg, -2), with_tail(jpeg, "junk", 4),
                               with_tail(body, "\0\0\0\0\377\331", 6)};
     for (guint i = 0; i < G_N_ELEMENTS(variants); i++) {
@@ -265,12 +270,15 @@ static GByteArray *patched(const GByteArray *jpeg, guint at, const void *bytes, 
 static void test_refused(void)
 {
     g_autoptr(GByteArray) red = solid(16, 16, (JpegMake){0}, 255, 0, 0);
+    /* */
     refuse_and_free(patched(red, 4, "\14", 1), "Unsupported JPEG data precision 12");
     refuse_and_free(patched(red, 0, "\377\303", 2), "SOF type 0xc3");
+    /* */
     refuse_and_free(patched(red, 5, "\377\334\377\334", 4), "more than max_pixels = 128000000");
     refuse_and_free(patched(red, 5, "\377\377\377\377", 4), "Maximum supported image dimension is 65500");
     refuse_and_free(patched(red, 5, "\0\0", 2), "Empty JPEG image (DNL not supported)");
     g_assert_cmpuint(sink.pixels->len, ==, 0); /* nothing was asked for */
+    /* */
     refuse_and_free(cut(red, 3), "the file ends before the picture begins");
     refuse_and_free(cut(red, 1), "is not JPEG or PNG: it has only 1 bytes");
     refuse_and_free(cut(red, 0), "is an empty file");
@@ -289,6 +297,7 @@ static void test_scans(void)
         g_byte_array_append(bomb, base->data + last, base->len - last - 2);
     g_byte_array_append(bomb, (const guint8 *)"\377\331", 2);
     gint64 start = g_get_monotonic_time();
+    /* */
     refuse(bomb, "more than 500 scans");
     g_assert_cmpint(g_get_monotonic_time() - start, <, 20 * G_USEC_PER_SEC);
     sink.stop_at = 40; /* stopped while it decodes, not after */

@@ -147,6 +147,7 @@ static void compare_kohya(const UnetConfig *config, const char *file, gboolean o
 
 static void test_kohya_keys(void)
 {
+    /* E-03 */
     compare_kohya(&sd15, "kohya_sd15.txt", FALSE);
     compare_kohya(&sdxl, "kohya_sdxl.txt", TRUE);
 }
@@ -216,6 +217,7 @@ static void test_targets(void)
     g_assert_cmpuint(count(m, "all !linear mid_block*"), ==,
                      count(m, "all") - 72 + count(m, "linear") - count(m, "linear !mid_block*"));
     g_assert_cmpuint(count(m, "down_blocks.1.attentions.0.proj_in"), ==, 1);
+    /* E-12 */
     refuse(m, "linaer", 4, "target 'linaer' matches no module");
     refuse(m, "linaer", 4, "nearest name is linear");
     refuse(m, "attention !atn2.to_k", 4, "nearest name is attn2.to_k");

@@ -147,6 +147,7 @@ static void test_fixtures(void)
 static void test_convolutions(void)
 {
     Model *m = open_model("tiny-sd");
+    /* H-02 */
     NetAdapters *a = make(m, "all", 5, 3), *b = make(m, "all", 5, 3);
     g_autofree char *out = path_of("conv.safetensors");
     fill(a);
@@ -279,6 +280,7 @@ static void test_alpha(void)
     g_test_expect_message("loraflow", G_LOG_LEVEL_MESSAGE, "*no alpha for 48 of 48 modules*");
     load(a, m, none);
     g_test_assert_expected_messages();
+    /* E-01 */
     expect_factor(a, good, 2); /* scale 1 in the file: B has to be twice as large under ours */
 
     static const guint16 half[1] = {0x4400}, brain[1] = {0x4080}; /* 4 */
@@ -295,6 +297,7 @@ static void test_alpha(void)
     }
     at(&p, ".alpha", 5)->data = &zero;
     at(&p, ".alpha", 5)->type = at(&p, ".alpha", 5)->source = NET_F32; /* 0 stands for the rank, too */
+    /* E-02 */
     g_autofree char *types = finish(&p, NULL, NULL);
     load(a, m, types);
     expect_factor(a, good, 2);
@@ -318,6 +321,7 @@ static void test_alpha(void)
 
     NetAdapters *other = make(m, "attention", 4, 8); /* a file of scale 0.5 into adapters of scale 2 */
     load(other, m, KOHYA);
+    /* D-12, H-02 */
     expect_factor(other, good, 0.25f);
     net_adapters_free(other);
     net_adapters_free(a);
@@ -365,6 +369,7 @@ static void test_misfits(void)
     Model *m = open_model("tiny-sd"), *xl = open_model("tiny-sdxl");
     NetAdapters *a = make(m, "attention", 4, 2), *linear = make(m, "linear", 4, 2),
                 *rank8 = make(m, "attention", 8, 2);
+    /* E-03, H-08 */
     refuse(linear, m, KOHYA, "24 of 72 modules are not in the file");
     refuse(linear, m, KOHYA, "attentions.0.proj_in");
     refuse(a, m, "tests/fixtures/lora/tiny-sd.all.kohya.safetensors",
@@ -379,6 +384,7 @@ static void test_misfits(void)
     Parts p = parts_of(KOHYA);
     g_array_set_size(p.entries, 0);
     g_autofree char *empty = finish(&p, "k", "v");
+    /* E-12 */
     refuse(a, m, empty, "contains no LoRA tensors");
     p = parts_of(KOHYA);
     drop(&p, "attn1_to_k.lora_up.weight");
@@ -387,6 +393,7 @@ static void test_misfits(void)
     p = parts_of(KOHYA);
     at(&p, ".alpha", 0)->name = "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_k_.alpha";
     g_autofree char *stray = finish(&p, NULL, NULL);
+    /* E-03 */
     refuse(a, m, stray, "1 of 144 tensors have no module here");
     p = parts_of(KOHYA);
     at(&p, ".alpha", 0)->name = "lora_te_text_model_encoder_layers_0_mlp_fc1.alpha";
@@ -467,6 +474,7 @@ static void test_mixed_ranks(void)
         g_autofree char *name = g_strdup_printf("%s%c.alpha", block, "qk"[i]);
         g_assert_true(safe_read(file, safe_find(file, name), &alpha[i], NET_F32, NULL));
     }
+    /* D-13 */
     g_assert_true(alpha[0] == 1 && alpha[1] == 3.5f);
     g_assert_cmpstr(g_hash_table_lookup(safe_metadata(file), "ss_network_dim"), ==, "Dynamic");
     safe_close(file);
@@ -491,6 +499,7 @@ static void test_types(void)
         SafeFile *file = safe_open(path, NULL);
         const SafeTensor *alpha =
             safe_find(file, "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q.alpha");
+        /* E-02 */
         g_assert_cmpuint(alpha->ndim, ==, 0);
         g_assert_cmpstr(alpha->dtype, ==, type == NET_F16 ? "F16" : "F32"); /* never bf16 */
         safe_close(file);
@@ -572,6 +581,7 @@ static void test_same_path(void)
     g_autofree char *path = finish(&p, NULL, NULL);
     load(a, m, path);
     g_assert_true(lora_save(a, m, path, LORA_KOHYA, NET_F32, NULL, NULL, NULL));
+    /* E-14 */
     load(b, m, path);
     same_masters(a, b);
     net_adapters_free(a);

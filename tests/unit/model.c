@@ -412,6 +412,7 @@ static void test_shards(void)
     model_free(open_good(folder));
 
     write_unet(two, e + 99, n - 99);
+    /* E-15 */
     refuse("is in two shards");
     write_unet(two, e + 101, n - 101);
     refuse(e[100].name);

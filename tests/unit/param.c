@@ -28,6 +28,7 @@
 static void test_int(void)
 {
     CHECK_TAKEN(flow_parse_int, gint64, "0", 0);
+    /* F-11 */
     CHECK_TAKEN(flow_parse_int, gint64, "010", 10);
     CHECK_TAKEN(flow_parse_int, gint64, "-1", -1);
     CHECK_TAKEN(flow_parse_int, gint64, "+7", 7);
@@ -69,6 +70,7 @@ static void test_size(void)
     CHECK_TAKEN(flow_parse_size, guint64, "512", 512);
     CHECK_TAKEN(flow_parse_size, guint64, "010", 10);
     CHECK_TAKEN(flow_parse_size, guint64, "64KiB", 65536);
+    /* F-11 */
     CHECK_TAKEN(flow_parse_size, guint64, "8GB", 8000000000);
     CHECK_TAKEN(flow_parse_size, guint64, "8GiB", 8589934592);
     CHECK_TAKEN(flow_parse_size, guint64, "8.5GB", 8500000000);

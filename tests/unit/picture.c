@@ -19,6 +19,7 @@ static void expect_refused(const void *bytes, gsize n, const char *text)
 
 static void test_formats(void)
 {
+    /* */
     expect_refused("RIFF\034\0\0\0WEBPVP8L", 16, "z.jpg is WebP, not JPEG or PNG");
     expect_refused("GIF89a\1\0\1\0", 10, "z.jpg is GIF, not JPEG or PNG");
     expect_refused("\0\0\0\030ftypheic", 12, "z.jpg is HEIC, not JPEG or PNG");
@@ -29,6 +30,7 @@ static void test_formats(void)
     expect_refused("II*\0\0\0\0\0", 8, "z.jpg is TIFF, not JPEG or PNG");
     expect_refused("hello world", 11, "z.jpg is not JPEG or PNG: it starts with 68 65 6c 6c");
     expect_refused("\377", 1, "z.jpg is not JPEG or PNG: it has only 1 bytes");
+    /* */
     expect_refused("", 0, "z.jpg is an empty file");
     expect_refused("\377\330\377", 3, "z.jpg: the file ends before the picture begins");
     expect_refused("\211PNG\r\n\032\n", 8, "z.jpg: the file ends in its header or the header is damaged");
@@ -116,6 +118,7 @@ static void test_no_leak(void)
     }
     getrusage(RUSAGE_SELF, &end);
     g_free(pixels);
+    /* */
     const char *sanitizer = g_getenv("LORAFLOW_SANITIZE");
     if (!sanitizer || !*sanitizer) /* a sanitizer keeps freed memory back, and finds leaks by itself */
         g_assert_cmpint(end.ru_maxrss - warm.ru_maxrss, <, 4096); /* one row buffer each would be more */
@@ -136,6 +139,7 @@ static gpointer work(gpointer data)
         gboolean is_bad = i % 13 == 0;
         FlowStatus status = decode(is_bad ? w->bad : w->good, name, &pixels, &message);
         w->wrong += status != (is_bad ? FLOW_SKIP : FLOW_OK) || is_bad != (message != NULL);
+        /* */
         w->wrong += message && (!g_str_has_prefix(message, name) || message[strlen(name)] != ':');
     }
     g_free(pixels);

@@ -121,6 +121,7 @@ static void test_names(void)
         "-rf.jpg|100%s%n.jpg|IMG_1.JPG|a;b #c.jpg|b.Jpeg|c.JPEG|d.PNG|my cat.jpg|"
         "new\nline.jpg|",
         longest->str, "|no_extension|odd.dat|tr\303\244nade/\303\274.jpg|x\377.jpg|日本.png", NULL);
+    /* B-11, B-12 */
     expect(l, want);
     g_assert_cmpuint(l->bad->len, ==, 0);
     g_assert_cmpstr(entry(l, 2)->caption, ==, "one");
@@ -150,6 +151,7 @@ static void test_hidden(void)
     g_autoptr(ImageList) l = list();
     expect(l, "a.jpg");
     g_assert_cmpuint(l->bad->len, ==, 0);
+    /* B-08 */
     g_assert_cmpuint(l->hidden, ==, 4);
     end();
 }
@@ -165,6 +167,7 @@ static void test_links(void)
     g_autoptr(ImageList) l = list();
     expect(l, "d/a.png");
     g_assert_cmpuint(l->warnings->len, ==, 1);
+    /* B-09 */
     g_assert_nonnull(strstr(l->warnings->pdata[0], "d/x.png: a link to nowhere"));
     end();
 }
@@ -184,6 +187,7 @@ static void test_not_regular(void)
     g_autoptr(ImageList) l = list();
     expect(l, "dir.jpg/inside.jpg|good.jpg"); /* a folder is a folder */
     g_assert_cmpuint(l->bad->len, ==, 3);
+    /* B-22 */
     expect_bad(l, 0, "m.png", " is an empty file");
     expect_bad(l, 1, "p.jpg", " is not a regular file");
     expect_bad(l, 2, "z.jpg", " is not a regular file");
@@ -207,6 +211,7 @@ static void test_content(void)
     g_autoptr(ImageList) l = list();
     expect(l, "really.webp|x.jpg|y.png");
     g_assert_cmpuint(l->bad->len, ==, 5);
+    /* */
     expect_bad(l, 0, "0.jpg", " is an empty file");
     expect_bad(l, 1, "8.png", ": the file ends in its header");
     expect_bad(l, 2, "page.jpg", " is HTML, not JPEG or PNG");
@@ -232,8 +237,10 @@ static void test_captions(void)
     expect(l, "0.png|1.png|2.png|5.png");
     g_assert_cmpstr(entry(l, 0)->caption, ==, "");
     g_assert_cmpstr(entry(l, 2)->caption, ==, "a cat");
+    /* B-03 */
     g_assert_cmpuint(l->empty, ==, 2);
     g_assert_cmpuint(l->missing, ==, 1);
+    /* B-05 */
     expect_bad(l, 0, "3.txt", " is not UTF-8: byte 3 is 0xe9");
     expect_bad(l, 1, "4.txt", " has a NUL at byte 1");
     end();
@@ -284,6 +291,7 @@ static void test_deep(void)
     close(fd);
     g_autoptr(ImageList) l = list();
     g_assert_cmpuint(l->entries->len, ==, 1);
+    /* B-12 */
     g_assert_cmpuint(strlen(entry(l, 0)->path), >, 4096);
     struct stat st;
     g_autoptr(GError) error = NULL;
@@ -312,6 +320,7 @@ static void test_order(void)
         g_assert_cmpuint(l->entries->len, ==, 60);
         end();
     }
+    /* B-23 */
     g_assert_cmpstr(lists[0]->str, ==, lists[1]->str);
     g_string_free(lists[0], TRUE);
     g_string_free(lists[1], TRUE);
@@ -346,6 +355,7 @@ static void test_changed(void)
     g_clear_error(&error);
     text("a.jpg", "other");
     g_assert_cmpint(image_file_open_listed(e->path, e->id, 1000000, &st, &error), ==, -1);
+    /* B-13 */
     g_assert_nonnull(strstr(error->message, "a.jpg has changed since the pictures were listed"));
     g_clear_error(&error);
     g_unlink(e->path);

@@ -72,6 +72,7 @@ static void test_broken_files(void)
 {
     g_autofree char *text = in_folder("broken", "text.so");
     g_file_set_contents(text, "not a library\n", -1, NULL);
+    /* F-14 */
     assert_refused(text, "it is not a shared object");
     g_autofree char *missing = in_folder("broken", "missing.so");
     assert_refused(missing, "No such file or directory");
@@ -111,6 +112,7 @@ static void test_versions(void)
     for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autofree char *c = g_strdup_printf(source, cases[i][1], cases[i][2], cases[i][0]);
         g_autofree char *name = g_strconcat(cases[i][0], ".so", NULL), *path = build("versions", name, c);
+        /* F-15 */
         assert_refused(path, cases[i][3]);
     }
     /* one from before the optional functions were added: they read as absent */
@@ -148,6 +150,7 @@ static void test_duplicates(void)
     g_assert_no_error(error);
     flow_plugins_add_folder(dir_two);
     g_assert_null(flow_plugin_find("twin", &error));
+    /* F-16 */
     g_assert_nonnull(strstr(error->message, "exists twice"));
     g_assert_nonnull(strstr(error->message, one));
     g_assert_nonnull(strstr(error->message, two));
@@ -188,6 +191,7 @@ static void test_own_names(void)
         const FlowPlugin *plugin = flow_plugin_load(path, NULL);
         g_assert_nonnull(plugin);
         g_autofree char *said = plugin->stage->recipe(NULL, NULL);
+        /* F-16 */
         g_assert_cmpstr(said, ==, expected);
     }
     lab_run("[a]\nstage=t_count\nitems=2\n[s]\nstage=t_sink\nin=a\n", NULL, NULL);

@@ -59,8 +59,10 @@ static void refuse(GByteArray *png, const char *text)
 static void test_types(void)
 {
     expect(make_png(2, 1, 8, 2, "ff000000ff00", FALSE, NULL), "ff000000ff00");
+    /* */
     expect(make_png(2, 1, 16, 0, "13f0feff", FALSE, NULL), "141414fefefe"); /* rounded, not cut */
     expect(make_png(2, 1, 16, 2, "13f0000000000000feffffff", FALSE, NULL), "14000000feff");
+    /* */
     expect(make_png(8, 1, 1, 0, "aa", FALSE, NULL), "ffffff000000ffffff000000ffffff000000ffffff000000");
     expect(make_png(4, 1, 2, 0, "1b", FALSE, NULL), "000000555555aaaaaaffffff");
     expect(make_png(2, 1, 4, 0, "0f", FALSE, NULL), "000000ffffff");
@@ -70,7 +72,9 @@ static void test_types(void)
 
 static void test_transparency(void)
 {
+    /* */
     expect(make_png(2, 1, 8, 6, "ff00ff00ff000080", FALSE, NULL), "ffffffff7f7f");
+    /* */
     expect(make_png(2, 1, 8, 4, "40ff8000", FALSE, NULL), "404040ffffff");
     expect(make_png(2, 1, 16, 6, "ffff0000ffff0000ffff00000000ffff", FALSE, NULL), "ffffffff0000");
     expect(make_png(2, 1, 8, 2, "ff000000ff00", FALSE, "tRNS:00ff00000000", NULL), "ffffff00ff00");
@@ -104,6 +108,7 @@ static void test_interlaced(void)
             decode_with(plain, &(ImageRequest){0}, &error);
             g_assert_no_error(error);
             g_autoptr(GByteArray) want = cut(pixels, pixels->len);
+            /* */
             decode_with(adam7, &(ImageRequest){0}, &error);
             g_assert_no_error(error);
             g_assert_cmpmem(pixels->data, pixels->len, want->data, want->len);
@@ -114,6 +119,7 @@ static void test_interlaced(void)
 static void test_orientation(void)
 {
     static const char *exif6 = "eXIf:4d4d002a00000008000101120003000000010006000000000000";
+    /* */
     expect(make_png(4, 1, 8, 2, "ff0000000000", FALSE, exif6, NULL), "ff0000000000ff0000000000");
     g_assert_cmpint(picture.height, ==, 4);
     g_assert_cmpint(picture.width, ==, 1);
@@ -126,10 +132,12 @@ static void test_orientation(void)
 
 static void test_metadata(void)
 {
+    /* */
     expect(make_png(1, 1, 8, 2, "808080", FALSE, "gAMA:000186a0", NULL), "808080");
     expect(make_png(1, 1, 8, 2, "808080", FALSE, "iCCP:780000789c030000000001", NULL), "808080");
     expect(make_png(1, 1, 8, 2, "808080", FALSE, "sRGB:ff", "cHRM:00", "pHYs:", NULL), "808080");
     g_assert_null(picture.warning);
+    /* */
     expect(make_png(1, 1, 8, 2, "00ff00", FALSE, "acTL:0000000200000000",
                     "fcTL:00000000000000010000000100000000000000000001000a0000", NULL),
            "00ff00");
@@ -147,6 +155,7 @@ static void test_metadata(void)
     getrusage(RUSAGE_SELF, &before);
     expect(make_png(1, 1, 8, 2, "ff0000", FALSE, text->str, NULL), "ff0000");
     getrusage(RUSAGE_SELF, &after);
+    /* */
     g_assert_cmpint(after.ru_maxrss - before.ru_maxrss, <, 20000);
     g_string_free(text, TRUE);
     g_free(z);
@@ -157,7 +166,9 @@ static void test_damage(void)
     GByteArray *ok = make_png(8, 8, 8, 2, "ff000000ff000000ff102030", FALSE, NULL);
     GByteArray *crc = cut(ok, ok->len);
     crc->data[crc->len - 16] ^= 1;
+    /* */
     refuse(crc, "CRC error");
+    /* */
     refuse(cut(ok, -24), "the file is cut short");
     for (guint n = 1; n + 16 < ok->len; n++)
         refuse(cut(ok, n), "a.png");
@@ -216,6 +227,7 @@ static void test_refused(void)
 {
     if (pixels)
         g_byte_array_set_size(pixels, 0);
+    /* */
     refuse(make_png(0, 1, 8, 2, "ff0000", FALSE, NULL), "the header says 0x1 pixels");
     GByteArray *png = make_png(1, 1, 8, 2, "ff0000", FALSE, NULL);
     patch_size(png, G_MAXINT32, G_MAXINT32);
@@ -225,6 +237,7 @@ static void test_refused(void)
     refuse(png, "outside 1..2147483647");
     png = make_png(1, 1, 8, 2, "ff0000", FALSE, NULL);
     patch_size(png, 20000, 20000);
+    /* */
     refuse(png, "a.png is 20000x20000 = 400000000 pixels, more than max_pixels = 128000000");
     g_assert_cmpuint(pixels->len, ==, 0); /* nothing was asked for */
     png = make_png(1, 1, 8, 2, "ff0000", FALSE, NULL);

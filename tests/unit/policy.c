@@ -76,6 +76,7 @@ static void test_limit_holds(void)
             cache_ram_stats(ram, &s);
             g_assert_cmpuint(s.bytes, <=, s.limit);
         }
+        /* C-09 */
         g_assert_cmpuint(s.peak, <=, s.limit);
         g_assert_cmpuint(s.peak, >, s.limit / 2);
         g_assert_cmpuint(s.entries, >, 0);
@@ -99,6 +100,7 @@ static void test_nothing_fits(void)
         g_assert_cmpuint(used(off), ==, 0);
         cache_ram_free(off);
 
+        /* C-09 */
         /* below one entry: what is there stays, the large one is turned away */
         CacheRam *small = cache_ram_new(limit_for(2, 100), (CachePolicy)policy);
         g_assert_true(put(small, 1, 100));
@@ -240,6 +242,7 @@ static void test_scan(void)
                 if (!hit)
                     put(ram, n, 1000);
             }
+        /* C-11 */
         g_assert_cmpuint(hits, ==, policy == CACHE_STATIC ? 180 : 0);
         cache_ram_free(ram);
     }

@@ -242,6 +242,7 @@ static gboolean same(const guint8 *a, const guint8 *b)
     return memcmp(a, b, 16) == 0;
 }
 
+/* C-02, C-05 */
 static void test_recipe(void)
 {
     g_autofree char *text = pipeline("", "", "", "");

@@ -164,6 +164,7 @@ static void test_same_end(void)
         g_assert_cmpstr(second.said, ==, NULL);
         g_assert_cmpfloat(second.sum, ==, reference.sum);
         /* the node that orders sees the epoch from its start, what is behind it only what is left */
+        /* D-17 */
         g_assert_cmpfloat(second.worked, ==, 24 - die);
         g_assert_cmpfloat(second.seen, ==, 24 - (die - 1) / 8 * 8);
         g_assert_cmpint(atoi(rounds->str), ==, die);
@@ -222,6 +223,7 @@ static void test_older_files(void)
     g_assert_false(g_file_test(three, G_FILE_TEST_EXISTS));
     damage(path, 100, 0);
     damage(one, 0, 777);
+    /* E-16 */
     g_assert_true(resumes(goes_on, NULL));
     g_assert_cmpint(atoi(rounds->str), ==, 2);
     g_unlink(path);
@@ -293,6 +295,7 @@ static void test_refused(void)
         g_auto(GStrv) parts = g_strsplit(text, "[keep]\nstage=checkpoint\nin=adam", 2);
         g_autofree char *linked =
             g_strjoinv(i ? "[keep]\nstage=checkpoint\nin=more" : "[keep]\nstage=checkpoint\nin=adam", parts);
+        /* D-18 */
         g_assert_false(resumes(linked, cases[i].why));
     }
 }

@@ -192,6 +192,7 @@ static void test_holes_and_chains(void)
                             .chains = mode & 2});
 }
 
+/* F-19 */
 static void test_bytes(void)
 {
     static const gsize limits[] = {1, 99, 100, 101, 250, 1000};

@@ -96,6 +96,7 @@ static void test_fan_in(void)
                 ends += g_str_has_prefix(p, "<end>");
             }
             g_assert_cmpuint(equals, ==, counts[i] > 1 ? counts[i] - 1 : counts[i]);
+            /* F-17 */
             g_assert_cmpuint(ends, ==, 1);
         }
 }
@@ -110,6 +111,7 @@ static void test_early_end(void)
                             "[l]\nstage=limit\nitems=3\nin=b\n[s]\nstage=t_sink\nin=l\n",
                             workers[w]);
         g_assert_cmpint(lab_run(text, NULL, NULL), ==, FLOW_RUN_DONE);
+        /* F-17 */
         g_assert_cmpstr(lab_seen->str, ==, "0=1 1=4 2=7 <end>");
     }
     /* one branch of a tee ends, the other goes on */
@@ -191,6 +193,7 @@ static void test_error(void)
             g_autofree char *said = NULL,
                             *expected = g_strdup_printf("lab.ini:5: [b] cannot work on number %s (item-%s)",
                                                         numbers[n], numbers[n]);
+            /* F-18 */
             g_assert_cmpint(lab_run(text, NULL, &said), ==, FLOW_RUN_FAILED);
             g_assert_cmpstr(said, ==, expected);
             g_assert_false(g_str_has_suffix(lab_seen->str, "<end>"));
@@ -211,6 +214,7 @@ static void test_faults(void)
             status = lab_run(text, NULL, &said);
             g_assert_true((status == FLOW_RUN_DONE) == (said == NULL));
             if (said && k == 2)
+                /* F-24 */
                 g_assert_nonnull(strstr(said, "cannot start thread"));
             else if (said)
                 g_assert_nonnull(strstr(said, "] injected fault"));
@@ -323,6 +327,7 @@ static void test_bad_stage(void)
         g_autofree char *text = g_strdup_printf("[a]\nstage=t_count\n[b]\nstage=t_bad\nfault=%s\nin=a\n"
                                                 "[w]\nstage=t_work\nin=b\n[s]\nstage=t_sink\nin=w\n",
                                                 cases[i][0]);
+        /* F-18 */
         lab_run(text, NULL, &said);
         g_assert_cmpstr(said, ==, cases[i][1]);
     }
@@ -348,6 +353,7 @@ static void test_leaks(void)
     guint threads = entries("/proc/self/task"), files = entries("/proc/self/fd");
     for (guint i = 0; i < 100; i++)
         lab_run(text, NULL, NULL);
+    /* F-22 */
     g_assert_cmpuint(entries("/proc/self/task"), ==, threads);
     g_assert_cmpuint(entries("/proc/self/fd"), ==, files);
 }

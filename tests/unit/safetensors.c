@@ -78,6 +78,7 @@ static void test_read(void)
     float x[2];
     guint16 h[2];
     const SafeTensor *w = safe_find(file, "w");
+    /* E-10 */
     g_assert_cmpuint(w->offset, ==, 62);
     g_assert_cmpint(w->count, ==, 2);
     g_assert_true(safe_read(file, w, x, NET_F32, NULL));
@@ -121,6 +122,7 @@ static void test_dtypes(void)
             g_assert_nonnull(strstr(error->message, "of tensor w not supported"));
         safe_close(file);
     }
+    /* E-04 */
     refuse("{\"w\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", ONE_TWO, 4,
            "dtype f32 of tensor w not supported");
     refuse("{\"w\":{\"dtype\":\"F128\",\"shape\":[1],\"data_offsets\":[0,16]}}", NULL, 0,
@@ -144,6 +146,7 @@ static void test_lengths(void)
     for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
         GError *error = NULL;
         g_autofree char *path = make(GOOD, strlen(GOOD), cases[i].claimed, ONE_TWO, 8);
+        /* E-05 */
         SafeFile *file = safe_open(path, &error);
         expect_refused(file, error, cases[i].text);
     }
@@ -169,6 +172,7 @@ static void test_other_files(void)
     g_autofree char *path = path_of("other.safetensors");
     for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
         GError *error = NULL;
+        /* E-05 */
         store(path, cases[i].data, cases[i].n);
         SafeFile *file = safe_open(path, &error);
         expect_refused(file, error, cases[i].text);
@@ -191,6 +195,7 @@ static void test_other_files(void)
 static void test_metadata(void)
 {
 #define META(m) "{\"__metadata__\":" m ",\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
+    /* E-06 */
     accept(META("{}"), ONE_TWO, 8, 1);
     accept(META("null"), ONE_TWO, 8, 1);
     accept("{\"__metadata__\":{\"k\":\"v\"}}", NULL, 0, 0);
@@ -208,11 +213,13 @@ static void test_entries(void)
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":" a                                            \
     "},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":" b "}}"
 #define W(shape, offsets) "{\"w\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+    /* E-07 */
     refuse("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
            "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
            ONE_TWO, 8, "duplicate tensor name w");
     refuse("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}", ONE_TWO, 4,
            "duplicate key dtype");
+    /* E-08 */
     refuse(AB("[0,4]", "[0,4]"), ONE_TWO, 4, "they overlap");
     refuse(AB("[0,4]", "[8,12]"), ONE_TWO, 8, "tensor b begins at 8 but a ends at 4: there is a hole");
     accept(AB("[4,8]", "[0,4]"), ONE_TWO, 8, 2);
@@ -231,6 +238,7 @@ static void test_entries(void)
     refuse(W("[2305843009213693952,2]", "[0,0]"), NULL, 0, "overflows");
     refuse("{\"w\":{\"shape\":[2],\"data_offsets\":[0,8]}}", ONE_TWO, 8, "no 'dtype'");
     refuse("{\"w\":3}", ONE_TWO, 8, "no 'dtype'");
+    /* E-11 */
     accept("{\"z\":{\"dtype\":\"F32\",\"shape\":[0,4],\"data_offsets\":[0,0]},"
            "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
            ONE_TWO, 8, 2);
@@ -252,9 +260,11 @@ static void test_json(void)
     for (guint i = 0; i < G_N_ELEMENTS(good); i++) {
         SafeFile *file = open_made(good[i].head, ONE_TWO, 8, NULL);
         g_assert_nonnull(file);
+        /* E-18 */
         g_assert_nonnull(safe_find(file, good[i].name));
         safe_close(file);
     }
+    /* E-18 */
     refuse(NAMED("\377"), ONE_TWO, 8, "not a safetensors header");
     refuse(NAMED("\\ud83d"), ONE_TWO, 8, "not a safetensors header");
     refuse("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}", ONE_TWO, 8, "header");
@@ -300,6 +310,7 @@ static void test_cut_while_open(void)
     SafeFile *file = safe_open(path, NULL);
     g_assert_cmpint(truncate(path, 64), ==, 0);
     g_assert_false(safe_read(file, safe_find(file, "w"), x, NET_F32, &error));
+    /* E-14 */
     g_assert_nonnull(strstr(error->message, "the file was cut short"));
     g_assert_nonnull(strstr(error->message, "tensor w"));
     safe_close(file);
@@ -377,6 +388,7 @@ static void test_write_rounding(void)
     g_assert_true(safe_read(file, safe_find(file, "h"), h, NET_F16, NULL));
     g_assert_true(safe_read(file, safe_find(file, "b"), b, NET_BF16, NULL));
     safe_close(file);
+    /* E-19 */
     g_assert_cmphex(h[0], ==, 0x3c00);
     g_assert_cmphex(b[1], ==, 0x3f80);
     g_assert_cmphex(h[2], ==, 0x7bff); /* 65504 and not infinity */
@@ -431,6 +443,7 @@ static void test_write_over_input(void)
     SafeEntry e = entry("v", NET_F32, other, 3);
     float x[2];
     g_assert_true(safe_write(path, &e, 1, NULL, NULL, NULL));
+    /* E-14 */
     g_assert_true(safe_read(file, w, x, NET_F32, NULL));
     g_assert_true(x[0] == 1 && x[1] == 2);
     safe_close(file);
@@ -450,8 +463,10 @@ static void test_write_text(void)
     SafeEntry e = entry("a \"name\"\n", NET_F32, data, 2);
     g_assert_true(safe_write(path, &e, 1, metadata, NULL, NULL));
     g_assert_true(g_file_get_contents(path, &bytes, NULL, NULL));
+    /* E-06 */
     g_assert_true(g_str_has_prefix(bytes + 8, "{\"__metadata__\":{\"a\":\"10\",\"b\":\"quote \\\" back \\\\ "
                                               "line\\n tab\\t bell\\u0007 日本 🙂 /\"},"));
+    /* E-10 */
     g_assert_cmpint(bytes[0] % 8, ==, 0);
     SafeFile *file = safe_open(path, NULL);
     g_assert_cmpstr(g_hash_table_lookup(safe_metadata(file), "b"), ==, odd);
