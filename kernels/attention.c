@@ -241,7 +241,7 @@ void kernel_attention(const KernelAttention *p, gpointer o, gconstpointer q, gco
                .fn = SIMD_FIND_TYPE(KernelAttentionFn, p->type, "attention"),
                .scratch = scratch,
                .tile = kernel_attention_tile(p)};
-    run(&job, p->tq, KERNEL_ATTENTION_ROWS);
+    run(&job, p->tq, p->dim > 128 ? KERNEL_ATTENTION_ROWS : 2 * KERNEL_ATTENTION_ROWS);
 }
 
 /* Products on the busiest thread decide; queries or keys of one head go to one thread in one pass. */

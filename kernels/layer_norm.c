@@ -8,7 +8,7 @@
 #include "kernels/simd.h"
 #include <math.h>
 
-enum { LANES = 32 };
+enum { LANES = 32, RUN = 1024 };
 
 static void apply_reference(NetType type, const KernelLayerNormRow *p, gsize r, double mean, double rstd)
 {
@@ -65,38 +65,61 @@ static void layer_norm_backward_reference(NetType type, const KernelLayerNormRow
     }
 }
 
+/* Halves onto each other, so that the additions do not wait for one another. */
 SIMD_BODY double join(const float *lane)
 {
-    double sum = 0;
-    for (int l = 0; l < LANES; l++)
-        sum += lane[l];
-    return sum;
+    double sum[LANES / 2];
+    for (int l = 0; l < LANES / 2; l++)
+        sum[l] = (double)lane[l] + lane[l + LANES / 2];
+    for (int l = 0; l < LANES / 4; l++)
+        sum[l] += sum[l + LANES / 4];
+    for (int l = 0; l < LANES / 8; l++)
+        sum[l] += sum[l + LANES / 8];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+/* Elements first .. first + n - 1 as floats: where they are, or widened into `buffer` (a loop of its own,
+ * because one that widens and adds does not become good vectors). */
+SIMD_BODY const float *widen(NetType type, gconstpointer x, gsize first, gsize n, float *buffer)
+{
+    if (type == NET_F32)
+        return (const float *)x + first;
+    SIMD_LOOP
+    for (gsize i = 0; i < n; i++)
+        buffer[i] = simd_load(type, x, first + i);
+    return buffer;
 }
 
 SIMD_BODY float row_mean(NetType type, gconstpointer x, gsize c)
 {
-    float lane[LANES] = {0};
-    gsize i = 0;
-    for (; i + LANES <= c; i += LANES)
-        for (gsize l = 0; l < LANES; l++)
-            lane[l] += simd_load(type, x, i + l);
-    for (gsize l = 0; i < c; i++, l++)
-        lane[l] += simd_load(type, x, i);
+    float lane[LANES] = {0}, buffer[RUN];
+    for (gsize first = 0; first < c; first += RUN) {
+        gsize n = MIN((gsize)RUN, c - first), i = 0;
+        const float *v = widen(type, x, first, n, buffer);
+        for (; i + LANES <= n; i += LANES)
+            for (gsize l = 0; l < LANES; l++)
+                lane[l] += v[i + l];
+        for (gsize l = 0; i < n; i++, l++)
+            lane[l] += v[i];
+    }
     return (float)(join(lane) / (double)c);
 }
 
 SIMD_BODY double row_square(NetType type, gconstpointer x, float mean, gsize c)
 {
-    float lane[LANES] = {0};
-    gsize i = 0;
-    for (; i + LANES <= c; i += LANES)
-        for (gsize l = 0; l < LANES; l++) {
-            float d = simd_load(type, x, i + l) - mean;
+    float lane[LANES] = {0}, buffer[RUN];
+    for (gsize first = 0; first < c; first += RUN) {
+        gsize n = MIN((gsize)RUN, c - first), i = 0;
+        const float *v = widen(type, x, first, n, buffer);
+        for (; i + LANES <= n; i += LANES)
+            for (gsize l = 0; l < LANES; l++) {
+                float d = v[i + l] - mean;
+                lane[l] = simd_fma(d, d, lane[l]);
+            }
+        for (gsize l = 0; i < n; i++, l++) {
+            float d = v[i] - mean;
             lane[l] = simd_fma(d, d, lane[l]);
         }
-    for (gsize l = 0; i < c; i++, l++) {
-        float d = simd_load(type, x, i) - mean;
-        lane[l] = simd_fma(d, d, lane[l]);
     }
     return join(lane);
 }
@@ -130,22 +153,26 @@ SIMD_BODY void layer_norm_again_body(NetType type, const KernelLayerNormRow *p, 
                   p->kept_mean[r], p->kept_rstd[r], p->c);
 }
 
-/* Sums of g = dy gamma, and of g times the normalised x, over a row. */
+/* Means of g = dy gamma, and of g times the normalised x, over a row. */
 SIMD_BODY void row_products(NetType type, gconstpointer dy, gconstpointer x, const float *gamma, float mean,
                             float rstd, gsize c, float *sum, float *dot)
 {
-    float s[LANES] = {0}, d[LANES] = {0};
-    gsize i = 0;
-    for (; i + LANES <= c; i += LANES)
-        for (gsize l = 0; l < LANES; l++) {
-            float g = simd_load(type, dy, i + l) * gamma[i + l];
+    float s[LANES] = {0}, d[LANES] = {0}, x_buffer[RUN], dy_buffer[RUN];
+    for (gsize first = 0; first < c; first += RUN) {
+        gsize n = MIN((gsize)RUN, c - first), i = 0;
+        const float *v = widen(type, x, first, n, x_buffer), *w = widen(type, dy, first, n, dy_buffer);
+        const float *factor = gamma + first;
+        for (; i + LANES <= n; i += LANES)
+            for (gsize l = 0; l < LANES; l++) {
+                float g = w[i + l] * factor[i + l];
+                s[l] += g;
+                d[l] = simd_fma(g, (v[i + l] - mean) * rstd, d[l]);
+            }
+        for (gsize l = 0; i < n; i++, l++) {
+            float g = w[i] * factor[i];
             s[l] += g;
-            d[l] = simd_fma(g, (simd_load(type, x, i + l) - mean) * rstd, d[l]);
+            d[l] = simd_fma(g, (v[i] - mean) * rstd, d[l]);
         }
-    for (gsize l = 0; i < c; i++, l++) {
-        float g = simd_load(type, dy, i) * gamma[i];
-        s[l] += g;
-        d[l] = simd_fma(g, (simd_load(type, x, i) - mean) * rstd, d[l]);
     }
     *sum = (float)(join(s) / (double)c);
     *dot = (float)(join(d) / (double)c);

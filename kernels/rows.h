@@ -80,7 +80,7 @@ typedef struct {
 } KernelAttentionRow;
 typedef void (*KernelAttentionFn)(const KernelAttentionRow *call, gsize n, gsize head, gsize begin, gsize end,
                                   gpointer scratch);
-/* Most rows of a range, and columns of a tile of scores; largest head. */
+/* Most rows of a range (forward with small heads: twice that), columns of a tile of scores, largest head. */
 enum { KERNEL_ATTENTION_ROWS = 96, KERNEL_ATTENTION_COLS = 192, KERNEL_ATTENTION_DIM = 512 };
 /* Bytes of the scratch that one thread needs; multiples of 64. The second: for attention_backward. */
 gsize kernel_attention_tile(const KernelAttention *p);

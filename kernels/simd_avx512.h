@@ -74,18 +74,17 @@ VEC Vec vec_range(Vec a, gsize from, gsize to, Vec other)
     return _mm512_mask_mov_ps(other, (__mmask16)mask, a);
 }
 
-/* 2^z for z <= 127; 2^-126 below. p(f) 2^n with n the nearest integer: relative error 7.5e-8 and rounding. */
+/* 2^z for any z; p(f) 2^n with f = z - n in 0 .. 1: relative error 7.5e-8 and rounding. */
 VEC Vec vec_exp2(Vec z)
 {
-    z = _mm512_max_ps(z, _mm512_set1_ps(-126.0f));
-    Vec n = _mm512_roundscale_ps(z, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(z, n);
-    Vec p = _mm512_set1_ps(1.32764715e-3f);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.67554139e-3f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.55071328e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.240221197f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693146967f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
+    Vec f = _mm512_reduce_ps(z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    Vec p = _mm512_set1_ps(1.87757661e-3f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(8.98934034e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.58263177e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.240153617f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693153073f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.999999925f));
+    return _mm512_scalef_ps(p, z); /* rounds z down itself */
 }
 
 /* n <= LANES elements of `type` as floats, zeros behind them; nothing behind them is read. */
