@@ -42,11 +42,12 @@ typedef struct {
     NetType type;
     NetWeights *weights;
     NetAdapters *adapters;
+    NetPacking packing;
 } Lab;
 
 static inline Lab lab_new(NetType type)
 {
-    return (Lab){type, net_weights_new(), net_adapters_new(type)};
+    return (Lab){type, net_weights_new(), net_adapters_new(type), NET_PACK_AUTO};
 }
 
 static inline void lab_free(Lab *lab)
@@ -130,6 +131,7 @@ static inline LabRun lab_train(Lab *lab, LabBody body, gint64 n, gint64 h, gint6
     LabRun run = {.lab = lab, .scale = 1};
     for (guint pass = lab->adapters->master ? 1 : 0; pass < 2; pass++) {
         Net *net = net_new(lab->type, lab->adapters);
+        net_set_packing(net, lab->packing);
         NetVal *x = net_cast(net, net_input(net, "x", NET_F32, n, h, w, c), lab->type);
         NetVal *y = body(net, lab, x);
         if (pass == 0) {

@@ -17,6 +17,7 @@ typedef struct {
 
 /* What is fixed for one operation of one plan. */
 typedef struct {
+    void (*run)(const NetCall *call); /* another way than the row's; NULL: the row's */
     gpointer state;
     void (*free_state)(gpointer);
     gsize scratch; /* bytes, during the call only */

@@ -26,6 +26,11 @@ static void matmul_spec(const NetOp *op, NetDnnlSpec *spec)
 
 /* The fast routines want packed operands. A column range of a weight is copied once and kept with it; one of
  * an adapter, whose numbers change with every step, goes through scratch. */
+static gboolean is_kept(const NetVal *b)
+{
+    return b->role == NET_WEIGHT && b->net->packing != NET_PACK_NEVER;
+}
+
 static gboolean is_range(const NetVal *b)
 {
     return b->ld != b->dim[3];
@@ -34,7 +39,7 @@ static gboolean is_range(const NetVal *b)
 static gconstpointer packed_range(const NetCall *call, gpointer *scratch)
 {
     const NetVal *b = call->op->in[1];
-    if (b->role == NET_WEIGHT)
+    if (is_kept(b))
         return net_dnnl_columns(b->weight, (gint64)b->offset, b->dim[3]);
     guint8 *to = *scratch;
     gsize row = net_type_bytes(b->type, (gsize)b->dim[3]), step = net_type_bytes(b->type, (gsize)b->ld);
@@ -56,15 +61,21 @@ void net_cpu_matmul(const NetCall *call)
     net_dnnl_run(call->state, &args, call->error);
 }
 
-gboolean net_cpu_prepare(const NetDnnlSpec *spec, NetKernel *kernel, GError **error)
+NetDnnl *net_cpu_take(const NetDnnlSpec *spec, NetKernel *kernel, GError **error)
 {
     NetDnnl *dnnl = net_dnnl_get(spec, error);
-    if (!dnnl)
-        return FALSE;
-    kernel->state = dnnl;
+    if (dnnl) {
+        kernel->scratch = MAX(kernel->scratch, net_dnnl_scratch(dnnl));
+        kernel->library += net_dnnl_library_bytes(dnnl);
+    }
+    return dnnl;
+}
+
+gboolean net_cpu_prepare(const NetDnnlSpec *spec, NetKernel *kernel, GError **error)
+{
+    kernel->state = net_cpu_take(spec, kernel, error);
     kernel->free_state = net_dnnl_unref;
-    kernel->scratch = net_dnnl_scratch(dnnl);
-    return TRUE;
+    return kernel->state != NULL;
 }
 
 gboolean net_cpu_matmul_prepare(const NetOp *op, NetKernel *kernel, GError **error)
@@ -76,7 +87,7 @@ gboolean net_cpu_matmul_prepare(const NetOp *op, NetKernel *kernel, GError **err
     spec.add = net_cpu_add_kind(op->in[3], op->out[0]);
     if (!net_cpu_prepare(&spec, kernel, error))
         return FALSE;
-    if (is_range(b) && b->role == NET_WEIGHT)
+    if (is_range(b) && is_kept(b))
         kernel->packed = b->bytes;
     else if (is_range(b))
         kernel->scratch += net_cpu_aligned(b->bytes);
@@ -84,10 +95,6 @@ gboolean net_cpu_matmul_prepare(const NetOp *op, NetKernel *kernel, GError **err
 }
 
 /* -- gradients of adapters ---------------------------------------------------------------- */
-
-/* The library divides a long sum over rows between threads, so that the result depends on their number.
- * It does not below a certain length; the rows are taken in blocks of that length, one after the other. */
-enum { OUTER_ROWS = 1024 };
 
 struct NetCpuOuter {
     NetDnnl *block, *rest; /* NULL: none of that size */
@@ -103,20 +110,19 @@ static void outer_free(gpointer data)
     g_free(outer);
 }
 
-gboolean net_cpu_outer_run(const NetCpuOuter *outer, const NetVal *a, gconstpointer at_a, const NetVal *b,
-                           gconstpointer at_b, float *out, gpointer scratch, GError **error)
+gboolean net_cpu_outer_run(const NetCpuOuter *outer, gint64 rows, NetType type, gconstpointer a,
+                           gconstpointer b, float *out, gpointer scratch, GError **error)
 {
     float *sum = outer->sum ? scratch : out;
-    NetDnnlArgs args = {.src = at_a, .weights = at_b, .dst = sum, .scratch = (guint8 *)scratch + outer->sum};
-    gint64 rows = net_rows(a);
+    NetDnnlArgs args = {.src = a, .weights = b, .dst = sum, .scratch = (guint8 *)scratch + outer->sum};
     if (outer->sum)
         memset(sum, 0, outer->sum);
-    for (; rows >= OUTER_ROWS; rows -= OUTER_ROWS) {
+    for (; rows >= NET_CPU_OUTER_ROWS; rows -= NET_CPU_OUTER_ROWS) {
         if (!net_dnnl_run(outer->block, &args, error))
             return FALSE;
-        args.src = (const guint8 *)args.src + net_type_bytes(a->type, (gsize)(OUTER_ROWS * a->dim[3]));
+        args.src = (const guint8 *)args.src + net_type_bytes(type, (gsize)(NET_CPU_OUTER_ROWS * outer->m));
         args.weights =
-            (const guint8 *)args.weights + net_type_bytes(b->type, (gsize)(OUTER_ROWS * b->dim[3]));
+            (const guint8 *)args.weights + net_type_bytes(type, (gsize)(NET_CPU_OUTER_ROWS * outer->n));
     }
     if (rows > 0 && !net_dnnl_run(outer->rest, &args, error))
         return FALSE;
@@ -137,20 +143,20 @@ gboolean net_cpu_outer_make(NetDnnlSpec *spec, gint64 ld, NetKernel *kernel, GEr
     outer->ld = ld;
     outer->sum = ld == spec->n ? 0 : net_cpu_aligned(sizeof(float) * (gsize)(spec->m * spec->n));
     spec->add = NET_DNNL_ADD_SHARED;
-    spec->k = OUTER_ROWS;
-    if (rows >= OUTER_ROWS && !(outer->block = net_dnnl_get(spec, error)))
+    spec->k = NET_CPU_OUTER_ROWS;
+    if (rows >= NET_CPU_OUTER_ROWS && !(outer->block = net_cpu_take(spec, kernel, error)))
         return FALSE;
-    spec->k = rows % OUTER_ROWS;
-    if (spec->k && !(outer->rest = net_dnnl_get(spec, error)))
+    spec->k = rows % NET_CPU_OUTER_ROWS;
+    if (spec->k && !(outer->rest = net_cpu_take(spec, kernel, error)))
         return FALSE;
-    kernel->scratch = outer->sum + MAX(outer->block ? net_dnnl_scratch(outer->block) : 0,
-                                       outer->rest ? net_dnnl_scratch(outer->rest) : 0);
+    kernel->scratch += outer->sum;
     return TRUE;
 }
 
 void net_cpu_outer(const NetCall *call)
 {
-    net_cpu_outer_run(call->state, call->op->in[0], call->in[0], call->op->in[1], call->in[1], call->out[0],
+    const NetVal *a = call->op->in[0];
+    net_cpu_outer_run(call->state, net_rows(a), a->type, call->in[0], call->in[1], call->out[0],
                       call->scratch, call->error);
 }
 

@@ -39,6 +39,8 @@ typedef struct NetDnnl NetDnnl;
 NetDnnl *net_dnnl_get(const NetDnnlSpec *spec, GError **error);
 void net_dnnl_unref(gpointer dnnl);
 gsize net_dnnl_scratch(const NetDnnl *dnnl);
+/* About what the library holds for it if nobody else has it, else 0. */
+gsize net_dnnl_library_bytes(const NetDnnl *dnnl);
 /* Bytes of the weights in the layout the primitive wants; 0: as they are. */
 gsize net_dnnl_packed_bytes(const NetDnnl *dnnl);
 /* [compute] */

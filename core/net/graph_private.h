@@ -115,6 +115,7 @@ struct NetOp {
 
 struct Net {
     NetType compute;
+    NetPacking packing;
     NetAdapters *adapters;
     GPtrArray *values; /* NetVal * */
     GPtrArray *ops;    /* NetOp *, in the order of execution */

@@ -55,6 +55,11 @@ NetAdapters *net_adapters_of(const Net *net)
     return net->adapters;
 }
 
+void net_set_packing(Net *net, NetPacking packing)
+{
+    net->packing = packing;
+}
+
 gint64 net_dim(const NetVal *v, guint dim)
 {
     return v->dim[dim];

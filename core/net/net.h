@@ -114,6 +114,13 @@ gboolean net_differentiate(Net *net, NetVal *loss, GError **error);
 
 /* -- plan ------------------------------------------------------------------------ */
 
+/* Convolution weights are kept once more in the library's layouts, one a direction (NET_PACK_KEEP: up to
+ * twice their bytes), or put into that layout in scratch at each use, or used as they are (NET_PACK_NEVER:
+ * nothing kept). NET_PACK_AUTO, the default: kept, but for small maps with large weights on processors where
+ * plain weights are as fast, which there is nearly all. Before net_plan_build. */
+typedef enum { NET_PACK_AUTO, NET_PACK_KEEP, NET_PACK_NEVER } NetPacking;
+void net_set_packing(Net *net, NetPacking packing);
+
 typedef struct NetPlan NetPlan;
 typedef struct {
     gsize arena, bound; /* bytes; bound = largest sum of live bytes over the operations */

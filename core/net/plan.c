@@ -40,10 +40,10 @@ static gboolean plan_kernels(NetPlan *plan, GError **error)
         const NetOp *op = plan->net->ops->pdata[i];
         const NetBackendRow *row = &net_cpu[op->kind];
         NetKernel *kernel = &plan->instr[i].kernel;
-        plan->instr[i].run = row->run;
         kernel->scratch = row->scratch ? row->scratch(op) : 0;
         if (row->prepare && !row->prepare(op, kernel, error))
             return FALSE;
+        plan->instr[i].run = kernel->run ? kernel->run : row->run;
         plan->info.scratch = MAX(plan->info.scratch, kernel->scratch);
         plan->info.primitives += kernel->library;
         plan->info.packed += kernel->packed;

@@ -171,6 +171,15 @@ static void check_unet(LabBody body, NetType type, gint64 n, gint64 side)
     LAB_CHECK(!memcmp(gradient, lab.adapters->gradient, lab.adapters->n * sizeof(float)),
               "a second run gives another gradient");
     LAB_CHECK(net_weights_hash(lab.weights) == before, "the frozen weights changed");
+    /* nothing kept beside the weights: the same numbers */
+    lab.packing = NET_PACK_NEVER;
+    LabRun bare = lab_train(&lab, body, n, side, side + 2, 4);
+    bare.rows = rows;
+    LAB_CHECK(info->packed > 0 && net_plan_info(bare.plan)->packed == 0, "packed weights");
+    LAB_CHECK(lab_step(&bare) == loss, "packing at each use changes the loss");
+    LAB_CHECK(!memcmp(gradient, lab.adapters->gradient, lab.adapters->n * sizeof(float)),
+              "packing at each use changes the gradient");
+    lab_end(&bare);
     /* gradients are added, not written */
     NetBinding inputs[] = {{"x", run.x},          {"target", run.target}, {"weight", run.weight},
                            {"scale", &run.scale}, {"row", rows},          {NULL, NULL}};
