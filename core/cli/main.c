@@ -2,6 +2,7 @@
  * a result which could not be written is not taken for success. */
 #include "core/cli/cli.h"
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 
 static int help(int argc, char **argv);
@@ -88,8 +89,17 @@ static int dispatch(int argc, char **argv)
     return verb ? verb->fn(argc - 1, argv + 1) : unknown_verb(argv[1]);
 }
 
+/* A picture, a tensor of a batch: what is large goes back to the system as soon as it is freed. The C library
+ * would raise its limit for that with the first such block, and then keep freed ones by the hundred MB
+ * between the small pieces of every thread, beside all that a plan counted. */
+static void give_back_large_blocks(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+}
+
 int main(int argc, char **argv)
 {
+    give_back_large_blocks();
     int rc = dispatch(argc, argv);
     gboolean bad = ferror(stdout) != 0;
     if (fflush(stdout) != 0 || bad) {

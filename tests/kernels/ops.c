@@ -697,6 +697,27 @@ static void test_adamw(void)
     }
 }
 
+/* D-10: a gradient of zero leaves the weights as they are; below eps it moves them as little as it should. */
+static void test_adamw_zero(void)
+{
+    enum { N = 1000 };
+    g_autofree float *p = numbers(NET_F32, 1, N), *before = g_memdup2(p, N * sizeof(float));
+    g_autofree float *m = g_new0(float, N), *v = g_new0(float, N), *g = g_new0(float, N);
+    for (guint64 step = 1; step <= 20; step++) {
+        KernelAdamw a = {1e-3, 0.9, 0.999, 1e-8, 0, step, 1};
+        kernel_adamw(&a, p, m, v, g, N);
+    }
+    g_assert_cmpmem(p, N * sizeof(float), before, N * sizeof(float));
+    for (gsize i = 0; i < N; i++) {
+        g[i] = 1e-12f;
+        p[i] = m[i] = v[i] = 0;
+    }
+    KernelAdamw a = {1, 0.9, 0.999, 1e-8, 0, 1, 1};
+    kernel_adamw(&a, p, m, v, g, N);
+    for (gsize i = 0; i < N; i++) /* 1e-12 / (1e-12 + 1e-8); without eps it would be 1 */
+        g_assert_cmpfloat(fabs((double)p[i] / -0.9999e-4 - 1), <, 1e-4);
+}
+
 /* -- levels -- */
 
 static void test_level(void)
@@ -758,6 +779,7 @@ int main(int argc, char **argv)
     g_test_add_func("/ops/finite", test_finite);
     g_test_add_func("/ops/sum-squares", test_sum_squares);
     g_test_add_func("/ops/adamw", test_adamw);
+    g_test_add_func("/ops/adamw_zero", test_adamw_zero);
     int failed = g_test_run();
     static const char *levels[] = {"0", "avx2", "avx512"};
     for (guint i = 0; !g_getenv("FLOW_CPU") && i < G_N_ELEMENTS(levels); i++)

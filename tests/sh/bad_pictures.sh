@@ -177,6 +177,7 @@ unset workers
 # -- leaving a decoder early leaves nothing behind -------------------------------------------------
 if [ -z "$sanitized" ]; then
     peak=()
+    ulimit -S -n 256 # a file that stays open is noticed
     for n in 20 2000; do
         links=$dir/links$n
         mkdir "$links"
@@ -186,6 +187,7 @@ if [ -z "$sanitized" ]; then
         done
         graph "$links" skip
         run 0
+        ! grep -aq 'open files' "$dir/err" || fail "files stay open"
         peak+=("$(number peak_rss)")
     done
     #

@@ -116,6 +116,11 @@ json "d['status'] == 'failed' and 'held' in d['error'] and 'both' in d['error']"
 expect 0 "$LORAFLOW" run --json "$dir/stall.ini" --set graph.on_stall=grow
 json "d['nodes']['end']['in'] == 100"
 
+# F-16: what happens to lie in the folder that one is in is not searched for stages
+sed '/^stages = /d' "$dir/stall.ini" >"$dir/stages/none.ini"
+expect 2 bash -c 'cd "$1" && exec "$LORAFLOW" check none.ini' - "$dir/stages"
+says err "no stage 'zip2'"
+
 # signals: the first asks, the second tears down
 for pair in INT:130 TERM:143 HUP:129; do
     "$LORAFLOW" run --json "$dir/g.ini" --set input.items=0 >"$dir/out" 2>"$dir/err" &

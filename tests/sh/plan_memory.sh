@@ -15,5 +15,4 @@ perl -e 'exit !($ARGV[0] >= $ARGV[1] && $ARGV[0] <= 1.02 * $ARGV[1])' "$arena" "
 run_ok "$graph" --var out="$scratch/out" --var steps=12
 rss=$(json "$scratch/out.json" peak_rss)
 echo "plan $host, peak RSS $rss, arena $arena, bound $bound"
-# H-06
 perl -e '($p, $r) = @ARGV; exit !(abs($r - $p) <= 0.03 * $p + 50e6)' "$host" "$rss" || fail "RSS $rss is not within 3 % + 50 MB of the plan $host"

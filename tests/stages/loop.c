@@ -6,6 +6,7 @@
  * @timeout 120
  */
 #include "tests/loop_lab.h"
+#include <sys/resource.h>
 
 /* -- one run ---------------------------------------------------------------------------- */
 
@@ -239,6 +240,29 @@ static void test_scale_is_exact(void)
     g_assert_true(g_bytes_equal(one, large));
 }
 
+/* H-05: memory is that of the first steps, also when every other step overflows and is given up. */
+static void test_flat(void)
+{
+    struct rusage early, late;
+    LoopText text = {.source = "epochs = 0\nblow = 100",
+                     .scale = "mode = dynamic\ninit = 3e38\nmax = 3e38\nbackoff = 0.001\ngrowth = 1000\n"
+                              "growth_interval = 1",
+                     .adam = "steps = 10"};
+    loop_clean();
+    loop_run(&text, NULL);
+    getrusage(RUSAGE_SELF, &early);
+    text.adam = "steps = 50";
+    loop_clean();
+    loop_run(&text, NULL);
+    getrusage(RUSAGE_SELF, &late);
+    json_t *log = loop_log();
+    g_assert_cmpuint(skipped(log), >=, 30);
+    json_decref(log);
+    const char *sanitizer = g_getenv("LORAFLOW_SANITIZE");
+    if (!sanitizer || !*sanitizer) /* a sanitizer keeps freed memory back */
+        g_assert_cmpint(late.ru_maxrss - early.ru_maxrss, <, 4096);
+}
+
 /* -- arithmetic of the adapters ------------------------------------------------------------- */
 
 /* D-12: with B = 0, doubling alpha doubles the gradient of B, exactly. */
@@ -331,6 +355,18 @@ static void refused(const LoopText *text, const char *why)
         g_error("'%s' is not said in: %s", why, said);
 }
 
+/* H-01: gradients that are zero everywhere train nothing: that is an error at once, and no file. */
+static void test_unmoved(void)
+{
+    loop_clean();
+    refused(&(LoopText){.source = "epochs = 0\nblow = 0", .adam = "steps = 100"},
+            "no module of 48 has a gradient");
+    json_t *log = loop_log();
+    g_assert_cmpuint(json_array_size(log), ==, 0);
+    json_decref(log);
+    g_assert_null(loop_file("out.safetensors"));
+}
+
 static void test_refused(void)
 {
     loop_clean();
@@ -381,12 +417,14 @@ int main(int argc, char **argv)
     g_test_add_func("/loop/saved-before-failing", test_saved_before_failing);
     g_test_add_func("/loop/growth", test_growth);
     g_test_add_func("/loop/skips", test_skips);
+    g_test_add_func("/loop/flat", test_flat);
     g_test_add_func("/loop/scale-is-exact", test_scale_is_exact);
     g_test_add_func("/loop/alpha", test_alpha);
     g_test_add_func("/loop/tiny-updates", test_tiny_updates);
     g_test_add_func("/loop/stop", test_stop);
     g_test_add_func("/loop/stop-first", test_stop_first);
     g_test_add_func("/loop/validation", test_validation);
+    g_test_add_func("/loop/unmoved", test_unmoved);
     g_test_add_func("/loop/refused", test_refused);
     g_test_add_func("/loop/rank", test_rank);
     int rc = g_test_run();

@@ -246,6 +246,7 @@ static void check(const char *name, LabBody body, gint64 n, gint64 h, gint64 w, 
             LAB_CHECK(i % a->rank_pad < a->rank || gradient[a->b + (gsize)i] == 0,
                       "%s: gradient in the padding of B", name);
     }
+    /* H-03 */
     LAB_CHECK(net_plan_info(run.plan)->gradients_of_weights == 0, "%s: gradient of a frozen weight", name);
     printf("%-20s %.1e\n", name, worst);
     lab_end(&run);

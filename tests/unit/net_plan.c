@@ -153,6 +153,7 @@ static void check_unet(LabBody body, NetType type, gint64 n, gint64 side)
               "arena %" G_GSIZE_FORMAT " is more than 2 %% above its bound %" G_GSIZE_FORMAT, info->arena,
               info->bound);
     LAB_CHECK(info->saved > 0 && info->saved < info->bound, "saved %" G_GSIZE_FORMAT, info->saved);
+    /* H-03 */
     LAB_CHECK(info->gradients_of_weights == 0, "gradient of a frozen weight");
     g_autofree char *ops = net_plan_ops(run.plan);
     LAB_CHECK(strstr(ops, "layer_norm_again") && !strstr(ops, "\n    0 b"), "operations:\n%s", ops);

@@ -99,7 +99,6 @@ static void test_limit(void)
                 *p = ' ';
                 memmove(p + 1, p + 2, strlen(p + 1));
             }
-        /* H-06 */
         g_assert_cmpstr(said, ==, cases[i].why);
         flow_plan_free(plan);
         flow_graph_free(graph);

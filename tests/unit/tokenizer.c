@@ -107,6 +107,7 @@ static void test_long(void)
             g_string_append(text, units[i]);
         gint n = tokenizer_encode(t, text->str, ids);
         g_assert_cmpint(n, >, 1000);
+        /* B-06 */
         g_assert_cmpint(ids[TOKENIZER_LENGTH - 1], ==, tokenizer_eos(t));
         g_string_free(text, TRUE);
     }
