@@ -6,13 +6,15 @@
 . tests/lib.sh
 command -v perl >/dev/null || { echo "perl is missing"; exit 77; }
 
-# F-19: 150 pictures of 3 MiB wait for a slow node: what is in memory is what the rings hold, not the data set
+# F-19: many pictures of 3 MiB wait for a slow node: what is in memory is what the rings hold, not the data set
 mkdir "$scratch/many"
 perl -MCompress::Zlib -e '
     sub chunk { my($t,$b)=@_; pack("N",length $b).$t.$b.pack("N",crc32($t.$b)) }
     print "\x89PNG\r\n\x1a\n", chunk("IHDR",pack("NNCCCCC",1024,1024,8,2,0,0,0)),
         chunk("IDAT",compress(("\0".("\xff\0\0" x 1024)) x 1024)), chunk("IEND","");' >"$scratch/large.png"
-for i in $(seq 150); do ln "$scratch/large.png" "$scratch/many/$i.png"; done
+count=150
+[ -z "${LORAFLOW_SANITIZE:-}" ] || count=20 # only for what a sanitizer sees
+for i in $(seq $count); do ln "$scratch/large.png" "$scratch/many/$i.png"; done
 cat >"$scratch/slow.ini" <<INI
 [graph]
 ring = 2
@@ -37,9 +39,9 @@ stage = null
 in    = slow
 INI
 run_ok "$scratch/slow.ini"
-[ "$(json "$scratch/out.json" nodes.end.in)" = 150 ] || fail "not all pictures came out"
+[ "$(json "$scratch/out.json" nodes.end.in)" = $count ] || fail "not all pictures came out"
 rss=$(json "$scratch/out.json" peak_rss)
-echo "450 MiB of pictures passed in $rss bytes"
+echo "$((count * 3)) MiB of pictures passed in $rss bytes"
 # rings and workers hold at most 2 + 2 + 4 + 2 pictures = 30 MiB; the program itself has below 30
 [ -n "${LORAFLOW_SANITIZE:-}" ] || [ "$rss" -lt 60000000 ] || fail "$rss bytes in use"
 
