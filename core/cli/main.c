@@ -10,7 +10,7 @@ static int version(int argc, char **argv);
 
 const CliVerb cli_verbs[] = {
     {"run", cli_run, "Run a graph.",
-     "GRAPH [--set NODE.KEY=VALUE] [--var NAME=VALUE] [--resume CHECKPOINT] [--dry] [--json]"},
+     "[GRAPH] [--set NODE.KEY=VALUE] [--var NAME=VALUE] [--resume CHECKPOINT] [--dry] [--json]"},
     {"check", cli_check, "Find every fault of graphs without running anything.", "GRAPH... [--json]"},
     {"plan", cli_plan, "Say what memory a graph will hold, per node and phase.",
      "GRAPH [--resolved] [--no-data] [--ops] [--dump FILE] [--json]"},

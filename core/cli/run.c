@@ -155,6 +155,22 @@ static gboolean options_valid(const RunOptions *o, double *stall)
     return TRUE;
 }
 
+/* `run --resume CHECKPOINT` alone: the graph that the checkpoint was made with. */
+static FlowGraph *graph_of(const char *checkpoint, char **sets, char **vars, FlowMessages *messages)
+{
+    g_autoptr(GError) error = NULL;
+    g_autofree char *text = flow_checkpoint_graph(checkpoint, &error);
+    g_autofree char *name = g_strdup_printf("%s (its graph)", checkpoint);
+    if (!text)
+        flow_error(messages, (FlowWhere){checkpoint, 0}, "%s", error->message);
+    FlowIni *ini =
+        flow_ini_read_text(name, "/", text ? text : "", text ? strlen(text) : 0, sets, vars, messages);
+    FlowGraph *graph = flow_graph_load(ini, messages);
+    if (messages->errors == 0)
+        flow_graph_check(graph, messages);
+    return graph;
+}
+
 int cli_run(int argc, char **argv)
 {
     g_auto(GStrv) sets = NULL, vars = NULL;
@@ -176,7 +192,7 @@ int cli_run(int argc, char **argv)
     double stall;
     if (!cli_options(entries, &argc, &argv, &rc))
         return rc;
-    if (argc != 2)
+    if (argc != 2 && !(argc == 1 && resume))
         return cli_usage("run", argc < 2 ? "no graph is named" : "one graph at a time");
     o.resume = resume;
     o.stall = stall_text;
@@ -186,7 +202,8 @@ int cli_run(int argc, char **argv)
         g_setenv("FLOW_CHECK_FINITE", "1", TRUE);
     catch_signals();
     FlowMessages *messages = flow_messages_new();
-    FlowGraph *graph = cli_graph_read(argv[1], sets, vars, messages);
+    FlowGraph *graph =
+        argc == 2 ? cli_graph_read(argv[1], sets, vars, messages) : graph_of(resume, sets, vars, messages);
     cli_messages_print(messages);
     rc = messages->errors > 0 ? refused(messages, &o) : run_graph(graph, &o, stall);
     flow_messages_free(messages);

@@ -49,6 +49,13 @@ run "$dir/more" "$dir/more.ini"
 grep -q 'now 12 updates long (was 6)' "$dir/said"
 same "$dir/more" "$dir/long"
 
+# -- without a graph: the checkpoint's own one -----------------------------------------------------
+graph "$dir/own.ini" "$dir/own" pictures:epochs=0 adam:steps=12
+run "$dir/own" "$dir/own.ini" --set adam.steps=6
+rm "$dir/own.ini"
+"$LORAFLOW" run --resume "$dir/own/run.ckpt" --set adam.steps=12 > "$dir/said" 2>&1 || { cat "$dir/said"; exit 1; }
+same "$dir/own" "$dir/long"
+
 # -- a damaged newest checkpoint: the one before it is taken, with a warning ----------------------
 truncate -s -100 "$dir/more/run.ckpt"
 if [ -e "$dir/more/run.ckpt.1" ]; then
