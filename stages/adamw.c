@@ -238,6 +238,12 @@ static FlowStatus adamw_process(FlowCtx *ctx, FlowItem **in, GError **error)
         flags |= FLOW_STEP_ENDING;
         flow_item_set_i32(item, FLOW_F_FLAGS, &flags, 1);
     }
+    if (flags & FLOW_STEP_LAST) { /* the length of the run as it is known here */
+        gint64 at[4];
+        memcpy(at, flow_item_i64(item, FLOW_F_STEP), sizeof at);
+        at[1] = s->total;
+        flow_item_set_i64(item, FLOW_F_STEP, at, 4);
+    }
     return flow_emit(ctx, 0, g_steal_pointer(&item));
 }
 
@@ -290,6 +296,7 @@ static gboolean adamw_plan(FlowNode *node, FlowPlan *plan, GError **error)
     gsize bytes = 2 * t->adapters->n * sizeof(float);
     for (FlowPhase phase = FLOW_PHASE_TRAIN; phase < FLOW_PHASE_COUNT; phase++)
         flow_plan_add(plan, node, phase, FLOW_HOST, "optimizer", bytes);
+    flow_plan_add(plan, node, FLOW_PHASE_SAVE, FLOW_HOST, "checkpoint", 2 * bytes); /* as it is made */
     flow_plan_fact(plan, "optimizer", (double)bytes);
     return TRUE;
 }

@@ -52,6 +52,8 @@ gboolean trainer_plan_report(const Trainer *t, FlowNode *node, FlowPlan *plan, G
     }
     flow_plan_add_always(plan, node, FLOW_HOST, "adapters", adapters);
     flow_plan_add_always(plan, node, FLOW_HOST, "held back", held_bytes(t, plan));
+    /* masters as they are copied into a checkpoint; the optimizer's turn comes after them */
+    flow_plan_add(plan, node, FLOW_PHASE_SAVE, FLOW_HOST, "checkpoint", 2 * t->adapters->n * sizeof(float));
     flow_plan_fact(plan, "weights", (double)weights);
     flow_plan_fact(plan, "adapters", (double)adapters);
     flow_plan_fact(plan, "activations", (double)info.saved);
