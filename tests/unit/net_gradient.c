@@ -50,6 +50,17 @@ static NetVal *body_conv(Net *net, Lab *lab, NetVal *x)
                     (NetConv){1, 0, 0, 0, 0}, lab_adapter(lab, "c3", 7, 4, 1, 4));
 }
 
+/* Weights of more than 4 MiB on a small map: products with gathered columns. */
+static NetVal *body_columns(Net *net, Lab *lab, NetVal *x)
+{
+    NetVal *h = first(net, lab, x, 340);
+    h = net_conv(net, h, lab_weight(lab, "c1", 350, 3, 3, 340), lab_vector(lab, "c1.bias", 350),
+                 (NetConv){1, 1, 1, 1, 1}, NULL);
+    h = net_conv(net, net_silu(net, h), lab_weight(lab, "c2", 340, 3, 3, 350), NULL, (NetConv){2, 0, 1, 1, 0},
+                 lab_adapter(lab, "c2", 350, 340, 3, 2));
+    return net_linear(net, h, lab_matrix(lab, "after", 6, 340), NULL, NULL);
+}
+
 static NetVal *body_conv_lora(Net *net, Lab *lab, NetVal *x)
 {
     NetConv same = {1, 1, 1, 1, 1}, down = {2, 1, 1, 1, 1};
@@ -260,6 +271,7 @@ int main(void)
     check("cat", body_cat, 2, 3, 5, 7);
     check("conv", body_conv, 2, 5, 7, 3);
     check("conv lora", body_conv_lora, 2, 5, 7, 3);
+    check("conv columns", body_columns, 2, 5, 4, 3);
     check("group_norm", body_group_norm, 2, 3, 5, 7);
     check("group_norm two", body_group_norm_two, 2, 3, 5, 7);
     check("group_norm frozen", body_group_norm_frozen, 2, 3, 5, 7);
