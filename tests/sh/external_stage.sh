@@ -17,7 +17,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cmake --install "$LORAFLOW_BUILD" --prefix "$dir/usr" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "install"; }
 cp -r examples/stage "$dir/own"
-cmake -S "$dir/own" -B "$dir/own/build" -DCMAKE_PREFIX_PATH="$dir/usr" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
+cmake -G Ninja -S "$dir/own" -B "$dir/own/build" -DCMAKE_PREFIX_PATH="$dir/usr" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
 cmake --build "$dir/own/build" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "build"; }
 ! grep -q warning "$dir/log" || { cat "$dir/log"; fail "warnings"; }
 
