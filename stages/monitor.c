@@ -59,14 +59,17 @@ static gint64 take_lines(GString *kept, const char *text, gint64 after, gint64 u
 
 /* The log as it was when the checkpoint was written: later lines go, lines that were not written in time
  * come from the checkpoint. */
-static gboolean cut_back(const char *path, gint64 group, const char *history, GError **error)
+static gboolean cut_back(const char *path, const FlowItem *opening, GError **error)
 {
+    gint64 group = flow_item_i64(opening, FLOW_F_STEP)[2];
+    const char *history = flow_item_string(opening, FLOW_F_HISTORY);
     g_autofree char *text = NULL;
     g_autoptr(GString) kept = g_string_new(NULL);
     if (g_file_test(path, G_FILE_TEST_EXISTS) && !g_file_get_contents(path, &text, NULL, error))
         return FALSE;
     gint64 last = take_lines(kept, text ? text : "", -1, group);
-    take_lines(kept, history ? history : "", last, group);
+    if (take_lines(kept, history ? history : "", last, group) == group)
+        flow_step_line_complete(kept, opening);
     return g_file_set_contents(path, kept->str, (gssize)kept->len, error);
 }
 
@@ -74,13 +77,12 @@ static gboolean cut_back(const char *path, gint64 group, const char *history, GE
 static gboolean open_log(Monitor *s, const FlowItem *item, GError **error)
 {
     gboolean resumed = (flow_item_i32(item, FLOW_F_FLAGS)[0] & FLOW_STEP_RESUMED) != 0;
-    gint64 group = flow_item_i64(item, FLOW_F_STEP)[2];
     if (!s->log || !*s->log || s->file)
         return TRUE;
     g_autofree char *folder = g_path_get_dirname(s->log);
     if (g_mkdir_with_parents(folder, 0777) != 0)
         return file_error(error, "make the folder", folder);
-    if (resumed && !cut_back(s->log, group, flow_item_string(item, FLOW_F_HISTORY), error))
+    if (resumed && !cut_back(s->log, item, error))
         return FALSE;
     if (!(s->file = g_fopen(s->log, resumed ? "ae" : "we")))
         return file_error(error, "write", s->log);

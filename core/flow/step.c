@@ -43,3 +43,17 @@ gint64 flow_step_line_group(const char *line)
         return -1;
     return g_ascii_strtoll(at + strlen(key), NULL, 10);
 }
+
+void flow_step_line_complete(GString *text, const FlowItem *item)
+{
+    g_autoptr(GString) value = g_string_new(NULL);
+    gssize start = (gssize)text->len - 1; /* behind the line end */
+    while (start > 0 && text->str[start - 1] != '\n')
+        start--;
+    put(value, item, FLOW_F_VALIDATION);
+    if (start < 0 || value->len == 0 || strstr(text->str + start, "\"validation\""))
+        return;
+    const char *next = strstr(text->str + start, ", \"samples\"");
+    if (next)
+        g_string_insert(text, next - text->str, value->str);
+}
