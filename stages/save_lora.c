@@ -11,7 +11,9 @@
 #include "core/model/trainer.h"
 #include "kernels/optimizer.h"
 #include <errno.h>
+#include <glib/gstdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     char *path;
@@ -174,6 +176,22 @@ static FlowStatus save_lora_process(FlowCtx *ctx, FlowItem **in, GError **error)
     return flow_emit(ctx, 0, flow_take(&in[0]));
 }
 
+/* A folder that cannot be written is found before the first step, not after the last. */
+static gboolean save_lora_start(FlowCtx *ctx, GError **error)
+{
+    const SaveLora *s = flow_ctx_state(ctx);
+    g_autofree char *folder = g_path_get_dirname(s->path);
+    if (!make_folder(s->path, error))
+        return FALSE;
+    if (g_access(folder, W_OK | X_OK) == 0)
+        return TRUE;
+    int code = errno;
+    g_set_error(error, FLOW_STAGE_ERROR, FLOW_STAGE_ERROR_FAILED, "the folder %s cannot be written to: %s",
+                folder, g_strerror(code));
+    return FALSE;
+}
+
 FLOW_STAGE(.name = "save_lora", .summary = "Writes the adapters as a LoRA file (kohya or diffusers naming).",
            .flags = FLOW_STATEFUL, .version = 1, .state_size = sizeof(SaveLora), .params = params,
-           .inputs = inputs, .outputs = outputs, .open = save_lora_open, .process = save_lora_process);
+           .inputs = inputs, .outputs = outputs, .open = save_lora_open, .worker_start = save_lora_start,
+           .process = save_lora_process);
